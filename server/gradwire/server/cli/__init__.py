@@ -1,0 +1,33 @@
+"""`gradwire COMMAND ...`: the command line.
+
+Knows: which commands there are and where each lives. Does not know: what they do. A command is a module
+with `add_arguments(parser)` and `run(args) -> int`, imported only when it is the one asked for: `gradwire
+--help` answers at once, and a client-only install can print it.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("gradwire.server.cli.serve", "run the server"),
+    "model": ("gradwire.server.cli.model", "list, build and find models"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; the process's exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    asked_for = next((argument for argument in arguments if not argument.startswith("-")), None)
+    parser = argparse.ArgumentParser(prog="gradwire", description="Sample with vLLM and train with DeepSpeed over gRPC.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (module_name, summary) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+        if name == asked_for:
+            module = import_module(module_name)
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    parsed = parser.parse_args(arguments)
+    code: int = parsed.run(parsed)
+    return code
