@@ -1,0 +1,152 @@
+"""What the server asks of an engine: two Protocols. Implementations live beside this file.
+
+Both are driven from the front process's event loop: every method is async and does not block
+the loop. Cancelling the awaiting task cancels the work where the engine can (a vLLM request is
+aborted); the CancelledError is raised again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SampleRequest, TokenIds
+from gradwire.server.engines.training import (
+    CheckpointInfo,
+    ForwardResult,
+    FwdBwdResult,
+    LossSpec,
+    StepResult,
+    TrainingBatch,
+    TrainingConfig,
+)
+from gradwire.server.engines.weights import InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest
+
+Progress = Callable[[str], None]
+"""Called from any thread with a line for people: what a slow start is doing."""
+
+
+@runtime_checkable
+class SamplerEngine(Protocol):
+    """A language model that samples (vLLM)."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is served. Valid after `start`."""
+
+    async def start(self, progress: Progress) -> None:
+        """Load the model and start the engine's processes; returns when it can sample."""
+
+    def tokenize(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
+        """Token ids of a text. Blocks (call it in a thread for long texts)."""
+
+    def apply_chat_template(
+        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+    ) -> TokenIds:
+        """Token ids of a conversation. Raises InvalidArgument when the model has no template."""
+
+    def decode(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:
+        """Text of token ids."""
+
+    def generate(self, request: SampleRequest) -> AsyncIterator[SampleEvent]:
+        """Sample. Closing the iterator, or cancelling the task that awaits it, aborts the request."""
+
+    async def num_unfinished(self) -> int:
+        """Requests the engine still holds, running or waiting."""
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget cached prefixes."""
+
+    async def pause(self, policy: InFlightPolicy) -> None:
+        """Stop sampling: no token is produced until `resume`."""
+
+    async def resume(self) -> None:
+        """Sample again."""
+
+    async def update_weights(self, segment: str, manifest: WeightManifest, version: int) -> None:
+        """Load a shared-memory segment's tensors as weight version `version`.
+
+        Call it paused. All or nothing: on an error the old weights and version go on.
+        Resets the prefix cache. Raises InvalidArgument when the manifest does not fit the model.
+        """
+
+    async def weight_version(self) -> int:
+        """Version of the weights that sample now."""
+
+    async def weight_norm(self) -> float:
+        """L2 norm of all parameters, float64 accumulation, tied tensors once."""
+
+    async def checksums(self) -> list[TensorChecksum]:
+        """Checksums under Hugging Face names (fused tensors taken apart), tied tensors once."""
+
+    async def sleep(self, level: int) -> MemoryReport:
+        """Give memory back. 1: weights can come back from the host; 2: weights are dropped."""
+
+    async def wake(self, tags: Sequence[str] | None) -> MemoryReport:
+        """Undo `sleep`: all of it, or "weights" first and "kv_cache" later."""
+
+    async def check_health(self) -> None:
+        """Raises Unavailable when the engine is dead."""
+
+    async def shutdown(self) -> None:
+        """Stop the engine's processes; returns when they are gone."""
+
+
+@runtime_checkable
+class TrainingEngine(Protocol):
+    """A language model that trains (DeepSpeed), in `config.num_workers` processes."""
+
+    @property
+    def config(self) -> TrainingConfig:
+        """The configuration with its defaults."""
+
+    @property
+    def weight_version(self) -> int:
+        """Version of the weights as they are: 0 at creation, +1 a step."""
+
+    async def start(self, progress: Progress) -> None:
+        """Start the workers and load the model."""
+
+    async def fwd_bwd(self, batch: TrainingBatch, loss: LossSpec, *, outputs: bool = False) -> FwdBwdResult:
+        """Add the gradients of a batch's loss to those accumulated. All or nothing on an error."""
+
+    async def fwd_no_grad(
+        self, batch: TrainingBatch, *, temperature: float = 1.0, entropy: bool = False
+    ) -> ForwardResult:
+        """Log-probs of a batch's own tokens under the weights as they are."""
+
+    async def step(self, *, lr: float | None = None, max_grad_norm: float | None = None) -> StepResult:
+        """Apply the accumulated gradients and clear them. FailedPrecondition when there are none."""
+
+    async def save_checkpoint(self, path: Path, *, name: str) -> CheckpointInfo:
+        """Write model, optimizer, scheduler and random state to `path`, atomically."""
+
+    async def load_checkpoint(self, path: Path) -> StepResult:
+        """Continue from a checkpoint; drops accumulated gradients."""
+
+    async def weight_manifest(self, dtype: str) -> WeightManifest:
+        """Layout of `export_weights` in `dtype` ("F32", "BF16")."""
+
+    async def export_weights(self, segment: str, manifest: WeightManifest) -> None:
+        """Write the weights into a shared-memory segment made by the caller."""
+
+    async def weight_norm(self) -> float:
+        """L2 norm of all parameters, float64 accumulation, tied tensors once."""
+
+    async def checksums(self, dtype: str) -> list[TensorChecksum]:
+        """Checksums of the weights as `export_weights` would write them in `dtype`."""
+
+    async def check_health(self) -> None:
+        """Raises Unavailable when a worker is dead."""
+
+    async def shutdown(self) -> None:
+        """Stop the workers; returns when they are gone."""
+
+
+def as_int32(values: Sequence[int] | npt.NDArray[np.integer]) -> TokenIds:
+    """Token ids as the engines take them."""
+    return np.ascontiguousarray(values, dtype=np.int32)

@@ -1,0 +1,54 @@
+"""Values of moving weights from a trainer into a sampler. Names are Hugging Face's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class InFlightPolicy(StrEnum):
+    """What becomes of requests that are being sampled when new weights arrive."""
+
+    ABORT = "abort"  # end them now, finish reason abort
+    WAIT = "wait"  # drain them first, on the old weights
+    KEEP = "keep"  # pause them, and go on with the new weights
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor in a segment: `offset` and `nbytes` locate its row-major little-endian bytes."""
+
+    name: str
+    dtype: str  # safetensors' names: "F32", "BF16", "F16"
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightManifest:
+    """A whole model in one shared-memory segment.
+
+    A tied tensor stands once, under the name of its first owner (`model.embed_tokens.weight`).
+    """
+
+    tensors: tuple[TensorSpec, ...]
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorChecksum:
+    """SHA-256 of a tensor's row-major little-endian bytes in `dtype`, under its Hugging Face name."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes a set of processes holds (resident; device memory on a GPU) around an operation."""
+
+    before_bytes: int
+    after_bytes: int
