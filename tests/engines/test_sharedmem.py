@@ -1,0 +1,85 @@
+"""Shared-memory segments: life, sharing, names, and what a killed owner leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradwire.server.engines import sharedmem
+from gradwire.server.engines.sharedmem import SharedSegment
+from gradwire.server.errors import InvalidArgument, ResourceExhausted
+
+
+def exists(name: str) -> bool:
+    return Path("/dev/shm", name).exists()
+
+
+def test_bytes_written_by_one_are_read_by_the_other() -> None:
+    with SharedSegment.create(100, label="test") as owner, SharedSegment.attach(owner.name) as reader:
+        owner.array(10, 3)[:] = [1, 2, 3]
+        assert reader.array(9, 5).tolist() == [0, 1, 2, 3, 0]
+        assert reader.size == 100
+        with pytest.raises(ValueError, match="read-only"):
+            reader.array()[0] = 1
+        owner.unlink()
+        owner.unlink()
+        assert not exists(owner.name)
+
+
+def test_views_outlive_close() -> None:
+    segment = SharedSegment.create(8)
+    view = segment.array()
+    segment.close()
+    segment.close()
+    segment.unlink()
+    view[:] = 7
+    assert view.sum() == 56
+
+
+def test_attaching_process_does_not_remove_the_segment() -> None:
+    with SharedSegment.create(8) as segment:
+        code = (
+            "import sys; from gradwire.server.engines.sharedmem import SharedSegment as S\n"
+            "s = S.attach(sys.argv[1], writable=True); s.array()[:] = 5"
+        )
+        done = subprocess.run([sys.executable, "-c", code, segment.name], capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        assert exists(segment.name) and segment.array().tolist() == [5] * 8
+        segment.unlink()
+
+
+def test_sweep_takes_what_a_dead_process_left_and_nothing_else() -> None:
+    code = (
+        "import os; from gradwire.server.engines.sharedmem import SharedSegment as S\n"
+        "print(S.create(8).name, flush=True); os.kill(os.getpid(), 9)"
+    )
+    left = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
+    assert exists(left)
+    with SharedSegment.create(8) as used:
+        assert left in sharedmem.sweep()
+        assert exists(used.name) and not exists(left)
+        used.unlink()
+
+
+@pytest.mark.parametrize("name", ["", "gradwire-", "other", "gradwire-../etc", "/gradwire-a", "gradwire-a\0"])
+def test_names_that_are_not_ours(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="segment"):
+        SharedSegment.attach(name)
+
+
+def test_missing_segment_and_bad_range() -> None:
+    with pytest.raises(InvalidArgument, match="no shared-memory segment"):
+        SharedSegment.attach("gradwire-missing")
+    with SharedSegment.create(8) as segment:
+        for offset, nbytes in [(-1, 2), (7, 2), (9, None), (0, 1 << 70)]:
+            with pytest.raises(InvalidArgument, match="outside"):
+                segment.array(offset, nbytes)
+        segment.unlink()
+
+
+def test_no_room_is_an_error_not_a_sigbus() -> None:
+    with pytest.raises(ResourceExhausted, match="/dev/shm"):
+        SharedSegment.create(1 << 50)
