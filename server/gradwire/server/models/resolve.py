@@ -42,7 +42,7 @@ def resolve_model(name_or_path: str, *, progress: Progress | None = None) -> Pat
     if recipe is not None:
         return _cached(recipe, report)
     path = Path(name_or_path).expanduser()
-    if path.exists():
+    if name_or_path and path.exists():  # Path("") would be the working directory
         return _checked_folder(path)
     if HUB_ID.fullmatch(name_or_path):
         return _from_hub(name_or_path, report)
@@ -80,11 +80,18 @@ def _build(recipe: Recipe, folder: Path) -> None:
     partial = Path(tempfile.mkdtemp(prefix=f".{recipe.revision}-", dir=folder.parent))
     try:
         recipe.build(partial)
-        partial.chmod(0o755)  # mkdtemp's 0700 would shut out the other users of a shared cache
+        _share(partial)
         partial.rename(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _share(folder: Path) -> None:
+    """Readable by all: temporary folders and some writers' files are private, which would spoil a shared cache."""
+    folder.chmod(0o755)
+    for file in folder.iterdir():
+        file.chmod(0o644)
 
 
 @contextmanager

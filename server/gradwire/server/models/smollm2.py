@@ -25,9 +25,15 @@ def build(folder: Path) -> None:
     _quantisation_reader_is_there()
     # Imported late: `gradwire model list` must not wait for torch.
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF_FILE, dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(
+        source,
+        gguf_file=GGUF_FILE,
+        dtype=torch.bfloat16,
+        # Without it transformers 5 keeps the 4-bit blocks, which it cannot save.
+        quantization_config=GgufConfig(dequantize=True),
+    )
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(source, gguf_file=GGUF_FILE).save_pretrained(folder)
 
