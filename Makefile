@@ -1,0 +1,56 @@
+# gradwire's commands. Each sets up what it needs; `make help` lists them.
+#
+#   GRADWIRE_EXTRAS=gpu make setup          the CUDA engines instead of the CPU ones
+#   make test TEST_ARGS="-k weights -x"     arguments for pytest
+#   make demo DEMO_ARGS="--steps 3"         arguments for the demo
+
+SHELL := /bin/bash
+# DeepSpeed and torch look for ninja in PATH.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+PYTHON_IN_VENV := .venv/bin/python
+BUF := .venv-gen/bin/buf
+BASELINE := protos/baseline.binpb
+
+.DEFAULT_GOAL := help
+.PHONY: help setup tools demo test gen baseline lint bench serve clean
+
+help: ## This list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: ## Install everything into .venv (minutes the first time, then nothing)
+	@scripts/setup.sh
+
+tools: ## Install what generates stubs and checks protos into .venv-gen
+	@scripts/setup_gen.sh
+
+demo: setup ## Train SmolLM2 with GRPO on this machine and watch the reward rise
+	$(PYTHON_IN_VENV) examples/grpo_demo.py $(DEMO_ARGS)
+
+test: setup tools ## Run the tests
+	$(PYTHON_IN_VENV) -m pytest $(TEST_ARGS)
+
+gen: ## Rebuild the stubs in gen/ from protos/
+	scripts/gen.sh
+
+baseline: tools ## Take today's protos as the contract that may not break (at a release)
+	$(BUF) build -o $(BASELINE)
+
+lint: setup tools ## Check style, types, protos and scripts
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	$(BUF) lint
+	$(BUF) format --diff --exit-code protos/gradwire
+	$(BUF) breaking --against $(BASELINE)
+	.venv-gen/bin/shellcheck scripts/*.sh .ci/run
+
+bench: setup ## Measure
+	$(PYTHON_IN_VENV) benchmarks/run.py $(BENCH_ARGS)
+
+serve: setup ## Serve SmolLM2 on this machine
+	.venv/bin/gradwire serve --model smollm2 $(SERVE_ARGS)
+
+clean: ## Remove what make made
+	rm -rf .venv .venv-gen .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
