@@ -1,0 +1,111 @@
+"""Whether a batch can be trained on, checked before any work starts. Numpy only.
+
+A non-finite number under the mask becomes an error that names its row, never a zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gradwire.server.engines.training import TrainingBatch
+from gradwire.server.errors import FieldViolation, InvalidArgument
+from gradwire.server.losses.config import LossConfig, PolicyLossConfig
+from gradwire.server.losses.registry import Loss
+
+COLUMNS = ("advantages", "old_log_probs", "prox_log_probs", "ref_log_probs")
+
+__all__ = ["COLUMNS", "check_layout", "check_loss_batch", "default_mask", "rows_of"]
+
+
+def check_layout(batch: TrainingBatch) -> None:
+    """Raises InvalidArgument when offsets, lengths or the mask's shape do not fit together."""
+    offsets, total = batch.row_offsets, len(batch.input_ids)
+    if len(offsets) < 2:
+        raise InvalidArgument.at("batch.row_offsets", "holds no row; a batch has at least one")
+    if offsets[0] != 0 or offsets[-1] != total or bool(np.any(np.diff(offsets) < 1)):
+        raise InvalidArgument.at(
+            "batch.row_offsets", f"must rise from 0 to the {total} tokens of input_ids, each row of at least one token"
+        )
+    longest = int(np.diff(offsets).max())
+    if batch.row_width < longest:
+        raise InvalidArgument.at("batch.row_width", f"is {batch.row_width}, but a row has {longest} tokens")
+    columns = dict(batch.columns) if batch.loss_mask is None else {**batch.columns, "loss_mask": batch.loss_mask}
+    for name, column in columns.items():
+        if len(column) != total:
+            raise InvalidArgument.at(f"batch.{name}", f"has {len(column)} entries, input_ids has {total}")
+
+
+def default_mask(batch: TrainingBatch) -> npt.NDArray[np.float32]:
+    """The batch's mask, or ones everywhere but at each row's last entry, which scores nothing."""
+    if batch.loss_mask is not None:
+        return batch.loss_mask
+    mask = np.ones(len(batch.input_ids), np.float32)
+    mask[batch.row_offsets[1:] - 1] = 0
+    return mask
+
+
+def check_loss_batch(batch: TrainingBatch, loss: Loss, config: LossConfig) -> npt.NDArray[np.float32]:
+    """The mask to train with. Raises InvalidArgument naming the column and the row that is wrong."""
+    check_layout(batch)
+    _check_columns(batch, loss, config)
+    mask = default_mask(batch)
+    _check_mask(batch, mask, loss)
+    scored = np.flatnonzero(mask)
+    for name in COLUMNS:
+        column = batch.columns.get(name)
+        if column is not None:
+            _check_finite(batch, name, column, scored)
+    return mask
+
+
+def rows_of(batch: TrainingBatch, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The rows that flat positions lie in."""
+    return np.searchsorted(batch.row_offsets, positions, side="right") - 1
+
+
+def _check_columns(batch: TrainingBatch, loss: Loss, config: LossConfig) -> None:
+    missing = sorted(loss.columns - set(batch.columns))
+    violations = [FieldViolation(f"batch.{name}", f"the loss {loss.name!r} needs this column") for name in missing]
+    if isinstance(config, PolicyLossConfig) and config.use_kl_loss and "ref_log_probs" not in batch.columns:
+        violations.append(FieldViolation("batch.ref_log_probs", "use_kl_loss needs this column"))
+    for name in sorted(set(batch.columns) - set(COLUMNS)):
+        violations.append(FieldViolation(f"batch.{name}", f"unknown column. Columns: {', '.join(COLUMNS)}"))
+    if violations:
+        raise InvalidArgument(violations, reason="BATCH_INVALID")
+
+
+def _check_mask(batch: TrainingBatch, mask: npt.NDArray[np.float32], loss: Loss) -> None:
+    wrong = ~np.isfinite(mask) | (mask < 0)
+    rule = "weights must be finite and >= 0"
+    if not loss.fractional_mask:
+        wrong |= (mask != 0) & (mask != 1)
+        rule = f"entries must be 0 or 1 for the loss {loss.name!r}"
+    if wrong.any():
+        _fail(batch, "loss_mask", int(np.flatnonzero(wrong)[0]), mask, rule)
+    ends = batch.row_offsets[1:] - 1
+    if mask[ends].any():
+        row = int(np.flatnonzero(mask[ends])[0])
+        raise InvalidArgument.at(
+            "batch.loss_mask",
+            f"row {row}: its last entry is set, but no token follows that it could score; "
+            "entry i scores token i + 1, so the last entry of a row is 0",
+        )
+    if not mask.any():
+        raise InvalidArgument.at("batch.loss_mask", "is zero everywhere: there is nothing to train on")
+
+
+def _check_finite(
+    batch: TrainingBatch, name: str, column: npt.NDArray[np.float32], scored: npt.NDArray[np.int64]
+) -> None:
+    wrong = ~np.isfinite(column[scored])
+    if wrong.any():
+        _fail(batch, name, int(scored[np.flatnonzero(wrong)[0]]), column, "must be finite wherever loss_mask is set")
+
+
+def _fail(batch: TrainingBatch, name: str, position: int, column: npt.NDArray[np.float32], rule: str) -> None:
+    row = int(rows_of(batch, np.array([position]))[0])
+    entry = position - int(batch.row_offsets[row])
+    raise InvalidArgument.at(
+        f"batch.{name}", f"row {row}, entry {entry} is {column[position]}; {rule}", reason="BATCH_INVALID"
+    )

@@ -1,0 +1,92 @@
+"""Names and options that are wrong are refused, with the nearest right one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gradwire.server.errors import InvalidArgument
+from gradwire.server.losses import loss_names, resolve_loss
+
+
+def refusal(name: str, options: dict[str, Any]) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        resolve_loss(name).parse(options)
+    return caught.value.message
+
+
+def test_every_loss_has_working_defaults() -> None:
+    assert {"grpo", "ppo", "gspo", "dapo", "cispo", "sapo", "importance_sampling", "cross_entropy"} <= set(loss_names())
+    for name in loss_names():
+        loss = resolve_loss(name)
+        assert loss.parse({}).temperature == 1.0
+        assert callable(loss.load())
+
+
+def test_the_documented_dotted_name_is_grpo() -> None:
+    assert resolve_loss("arctic_platform.rl.processors.grpo_loss") is resolve_loss("grpo")
+
+
+@pytest.mark.parametrize("name", ["os.system", "builtins.exec", "gradwire.server.losses.policy.grpo", ""])
+def test_a_name_is_never_imported(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="no loss"):
+        resolve_loss(name)
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(InvalidArgument, match="Did you mean 'gspo'"):
+        resolve_loss("gpso")
+
+
+def test_an_unknown_key_gets_the_nearest() -> None:
+    text = refusal("grpo", {"eps_clp": 0.1})
+    assert "loss.config.eps_clp" in text
+    assert "Did you mean 'eps_clip'?" in text
+
+
+def test_all_bad_keys_are_named_at_once() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        resolve_loss("grpo").parse({"epsclip": 1, "entropy_coeff": "x", "temperature": None})
+    assert [v.field for v in caught.value.violations] == [
+        "loss.config.epsclip",
+        "loss.config.entropy_coeff",
+        "loss.config.temperature",
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0},
+        {"temperature": float("nan")},
+        {"c_clip": 1.0},
+        {"eps_clip": -0.1},
+        {"eps_clip_higher": -1},
+        {"behav_imp_weight_cap": 0},
+        {"loss_agg_mode": "token_mean"},
+        {"kl_loss_type": "k4"},
+        {"importance_sampling_level": "seq"},
+        {"batch_num_tokens": 0},
+        {"batch_num_tokens": 1.5},
+        {"use_kl_loss": 1},
+        {"entropy_coeff": True},
+    ],
+    ids=str,
+)
+def test_values_out_of_range(options: dict[str, Any]) -> None:
+    assert next(iter(options)) in refusal("grpo", options)
+
+
+def test_whole_numbers_arrive_as_doubles() -> None:
+    config = resolve_loss("grpo").parse({"batch_num_tokens": 4096.0, "eps_clip": 1, "c_clip": None})
+    assert config.batch_num_tokens == 4096
+    assert isinstance(config.batch_num_tokens, int)
+    assert isinstance(config.eps_clip, float)  # type: ignore[attr-defined]
+
+
+def test_family_defaults() -> None:
+    assert resolve_loss("dapo").parse({}).clip_bounds == (0.8, 1.28)  # type: ignore[attr-defined]
+    gspo = resolve_loss("gspo").parse({})
+    assert gspo.importance_sampling_level == "sequence"  # type: ignore[attr-defined]
+    assert resolve_loss("grpo").parse({"eps_clip": 0.1}).clip_bounds == (0.9, 1.1)  # type: ignore[attr-defined]
