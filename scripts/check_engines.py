@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _compile_communication() -> None:
-    """DeepSpeed compiles its shared-memory collectives at their first use, for half a minute: better now than in a call."""
+    """DeepSpeed compiles its shared-memory collectives at their first use, half a minute: better now than in a call."""
     from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
 
     started = time.monotonic()

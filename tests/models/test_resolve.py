@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from gradwire.server.cli import main
 from gradwire.server.models import ModelNotFoundError, cache_root, resolve, resolve_model
 from gradwire.server.models.catalog import CATALOG, Recipe, RecipeError

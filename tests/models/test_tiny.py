@@ -1,4 +1,4 @@
-"""The tiny models: the same bytes everywhere, every string round-trips, and transformers reads them as we wrote them."""
+"""The tiny models: the same bytes everywhere, every string round-trips, and transformers reads them."""
 
 import hashlib
 import json
@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gradwire.server.models import resolve_model, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
+
+from gradwire.server.models import resolve_model, tiny
 
 SHA256 = {
     "tiny": "69a5379f80f2c0af51014f33855ae50d11b3bdf83a6f6fcf79d44eff22491a67",
@@ -30,10 +31,12 @@ def tokenizer(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", SHA256)
-def test_weights_are_the_same_bytes_on_every_machine(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_the_same_bytes_on_every_machine(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GRADWIRE_CACHE", str(tmp_path))
     weights = (resolve_model(name) / "model.safetensors").read_bytes()
-    assert hashlib.sha256(weights).hexdigest() == SHA256[name], "changed on purpose? raise the revision in catalog.py too"
+    assert hashlib.sha256(weights).hexdigest() == SHA256[name], "raise the revision in catalog.py too"
 
 
 def test_every_file_is_the_same_when_built_again(folder: Path, tmp_path: Path) -> None:
@@ -62,7 +65,9 @@ def test_any_text_round_trips(tokenizer: Any, text: str) -> None:
     assert tokenizer.decode(ids) == text
 
 
-@pytest.mark.parametrize("text", ["", " a  b \n\t", "naïve — 漢字 🙂‍↔️", "a , b ?", "\x00\x7f\ufffd", "<|im_end|>x<|pad|>"])
+@pytest.mark.parametrize(
+    "text", ["", " a  b \n\t", "naïve — 漢字 🙂‍↔️", "a , b ?", "\x00\x7f\ufffd", "<|im_end|>x<|pad|>"]
+)
 def test_awkward_texts_round_trip(tokenizer: Any, text: str) -> None:
     assert tokenizer.decode(tokenizer(text).input_ids) == text
 

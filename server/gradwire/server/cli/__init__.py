@@ -20,7 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; the process's exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked_for = next((argument for argument in arguments if not argument.startswith("-")), None)
-    parser = argparse.ArgumentParser(prog="gradwire", description="Sample with vLLM and train with DeepSpeed over gRPC.")
+    parser = argparse.ArgumentParser(
+        prog="gradwire", description="Sample with vLLM and train with DeepSpeed over gRPC."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (module_name, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")

@@ -137,7 +137,7 @@ def _from_hub(hub_id: str, report: Progress) -> Path:
 def _unknown(name: str) -> str:
     close = difflib.get_close_matches(name, CATALOG, n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
-    return f"no model {name!r}: it is neither a built-in model, nor a folder, nor a hub id (owner/name).{hint} {_built_in()}"
+    return f"no model {name!r}: it is no built-in model, no folder and no hub id (owner/name).{hint} {_built_in()}"
 
 
 def _built_in() -> str:
