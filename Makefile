@@ -34,14 +34,14 @@ gen: ## Rebuild the stubs in gen/ from protos/
 	scripts/gen.sh
 
 baseline: tools ## Take today's protos as the contract that may not break (at a release)
-	$(BUF) build -o $(BASELINE)
+	$(BUF) build --exclude-source-info -o $(BASELINE)
 
 lint: setup tools ## Check style, types, protos and scripts
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	$(BUF) lint
-	$(BUF) format --diff --exit-code protos/gradwire
+	$(BUF) format --diff --exit-code --path protos/gradwire
 	$(BUF) breaking --against $(BASELINE)
 	.venv-gen/bin/shellcheck scripts/*.sh .ci/run
 
