@@ -1,0 +1,1 @@
+"""Protos to domain values and back. Knows both; decides nothing about engines."""

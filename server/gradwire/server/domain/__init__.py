@@ -1,0 +1,1 @@
+"""Jobs, operations, leases, weight versions: what the server is about, without gRPC or torch."""

@@ -1,0 +1,157 @@
+"""Sampling messages <-> domain values."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+
+from gradwire.server.engines.sampling import (
+    CompletionDelta,
+    FinishReason,
+    LogProbs,
+    SamplingParams,
+    StructuredKind,
+    StructuredOutput,
+    TopLogProbs,
+    WeightSpan,
+)
+from gradwire.server.errors import FieldViolation, InvalidArgument
+from gradwire.v1 import sampling_params_pb2, sampling_pb2
+
+_FINISH = {
+    FinishReason.STOP: sampling_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: sampling_pb2.FINISH_REASON_LENGTH,
+    FinishReason.ABORT: sampling_pb2.FINISH_REASON_ABORT,
+    FinishReason.ERROR: sampling_pb2.FINISH_REASON_ERROR,
+}
+_SCALARS = (
+    "n",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "min_tokens",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "skip_special_tokens",
+)
+_OPTIONAL = ("seed", "log_probs", "prompt_log_probs")
+_LISTS = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids")
+_DEFAULTS = {field.name: field.default for field in fields(SamplingParams)}
+UNLIMITED = 2**31 - 1  # max_tokens not given: the engine cuts it to what the context still holds
+
+
+def decode_params(message: sampling_params_pb2.SamplingParams, *, max_log_probs: int) -> SamplingParams:
+    """Resolved parameters. The rules in the protos hold already; here are those between fields."""
+    # A proto float is 32 bits wide; round it to what the caller wrote, so that 0.7 is 0.7 again.
+    values: dict[str, object] = {}
+    for name in _SCALARS:
+        value = getattr(message, name) if message.HasField(name) else _DEFAULTS[name]  # type: ignore[arg-type]
+        values[name] = float(f"{value:.7g}") if isinstance(value, float) else value
+    for name in _OPTIONAL:
+        values[name] = getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
+    for name in _LISTS:
+        values[name] = tuple(getattr(message, name))
+    values["max_tokens"] = message.max_tokens if message.HasField("max_tokens") else UNLIMITED
+    values["logit_bias"] = dict(message.logit_bias)
+    values["structured"] = _decode_structured(message)
+    params = SamplingParams(**values)  # type: ignore[arg-type]
+    _check(params, max_log_probs)
+    return params
+
+
+def _decode_structured(message: sampling_params_pb2.SamplingParams) -> StructuredOutput | None:
+    if not message.HasField("structured_output"):
+        return None
+    constraint = message.structured_output
+    kind = constraint.WhichOneof("constraint")
+    if kind is None:
+        raise InvalidArgument.at("params.structured_output", "is empty; leave it out or give one constraint")
+    if kind == "choice":
+        return StructuredOutput(StructuredKind.CHOICE, choices=tuple(constraint.choice.options))
+    value = "" if kind == "json_object" else getattr(constraint, kind)
+    return StructuredOutput(StructuredKind(kind), value=value)
+
+
+def _check(params: SamplingParams, max_log_probs: int) -> None:
+    bad: list[FieldViolation] = []
+    if params.n > 1 and params.temperature == 0:
+        bad.append(FieldViolation("params.n", f"is {params.n} at temperature 0, where all completions are the same"))
+    if params.min_tokens > params.max_tokens:
+        bad.append(
+            FieldViolation("params.min_tokens", f"is {params.min_tokens}, above max_tokens ({params.max_tokens})")
+        )
+    for name in ("log_probs", "prompt_log_probs"):
+        value = getattr(params, name)
+        if value is not None and value > max_log_probs:
+            bad.append(FieldViolation(f"params.{name}", f"is {value}; this job gives at most {max_log_probs}"))
+    if bad:
+        raise InvalidArgument(bad)
+
+
+def encode_params(params: SamplingParams, *, max_tokens: int) -> sampling_params_pb2.SamplingParams:
+    """The parameters as they were used; `max_tokens` is what the context allowed."""
+    message = sampling_params_pb2.SamplingParams(
+        max_tokens=max_tokens, logit_bias=params.logit_bias, **{name: getattr(params, name) for name in _SCALARS}
+    )
+    for name in _OPTIONAL:
+        if getattr(params, name) is not None:
+            setattr(message, name, getattr(params, name))
+    for name in _LISTS:
+        getattr(message, name).extend(getattr(params, name))
+    if params.structured is not None:
+        kind = params.structured.kind
+        if kind is StructuredKind.CHOICE:
+            message.structured_output.choice.options.extend(params.structured.choices)
+        elif kind is StructuredKind.JSON_OBJECT:
+            message.structured_output.json_object = True
+        else:
+            setattr(message.structured_output, kind.value, params.structured.value)
+    return message
+
+
+def encode_log_probs(values: LogProbs | None, top: TopLogProbs | None) -> sampling_pb2.TokenLogProbs | None:
+    """Log-probs as bytes, None when there are none."""
+    if values is None:
+        return None
+    message = sampling_pb2.TokenLogProbs(values=np.asarray(values, dtype="<f4").tobytes())
+    if top is not None and top.token_ids.size:
+        message.top_k = top.token_ids.shape[1]
+        message.top_token_ids = np.asarray(top.token_ids, dtype="<i4").tobytes()
+        message.top_values = np.asarray(top.log_probs, dtype="<f4").tobytes()
+    return message
+
+
+def encode_spans(spans: tuple[WeightSpan, ...]) -> list[sampling_pb2.WeightSpan]:
+    """Weight spans."""
+    return [sampling_pb2.WeightSpan(version=s.version, start=s.start, end=s.end) for s in spans]
+
+
+def encode_stop(reason: str | int | None) -> sampling_pb2.StopReason | None:
+    """What a completion stopped at."""
+    if reason is None:
+        return None
+    if isinstance(reason, str):
+        return sampling_pb2.StopReason(stop=reason)
+    return sampling_pb2.StopReason(token_id=reason)
+
+
+def encode_delta(delta: CompletionDelta) -> sampling_pb2.CompletionDelta:
+    """New tokens for a stream."""
+    return sampling_pb2.CompletionDelta(
+        index=delta.index,
+        first_token_index=delta.first_token_index,
+        text=delta.text,
+        token_ids=delta.token_ids.astype("<i4", copy=False).tobytes(),
+        log_probs=encode_log_probs(delta.log_probs, delta.top_log_probs),
+        weight_spans=encode_spans(delta.weight_spans),
+    )
+
+
+def encode_finish(reason: FinishReason | None) -> sampling_pb2.FinishReason:
+    """A finish reason."""
+    return _FINISH[reason] if reason is not None else sampling_pb2.FINISH_REASON_UNSPECIFIED

@@ -1,0 +1,114 @@
+"""GradwireError <-> google.rpc.Status: every error on the wire carries typed details."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2, message
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from gradwire.server import errors
+
+DOMAIN = "gradwire"
+DETAILS_KEY = "grpc-status-details-bin"
+
+_CLASSES: dict[int, type[errors.GradwireError]] = {
+    code_pb2.Code.Value(cls.code): cls
+    for cls in (
+        errors.NotFound,
+        errors.AlreadyExists,
+        errors.Aborted,
+        errors.DeadlineExceeded,
+        errors.PermissionDenied,
+        errors.Unauthenticated,
+        errors.Unimplemented,
+    )
+}
+
+
+def _pack(detail: message.Message) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    return packed
+
+
+def _retry_info(after: timedelta) -> error_details_pb2.RetryInfo:
+    delay = duration_pb2.Duration()
+    delay.FromTimedelta(after)
+    return error_details_pb2.RetryInfo(retry_delay=delay)
+
+
+def to_status(error: errors.GradwireError) -> status_pb2.Status:
+    """The status of an error: ErrorInfo always, and what its kind calls for beside it."""
+    details: list[message.Message] = [
+        error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+    ]
+    match error:
+        case errors.InvalidArgument():
+            details.append(
+                error_details_pb2.BadRequest(
+                    field_violations=[
+                        error_details_pb2.BadRequest.FieldViolation(field=v.field, description=v.description)
+                        for v in error.violations[:64]  # metadata of a call is bounded
+                    ]
+                )
+            )
+        case errors.NotFound():
+            details.append(
+                error_details_pb2.ResourceInfo(
+                    resource_type=error.resource_type, resource_name=error.resource_name, description=error.message
+                )
+            )
+        case errors.FailedPrecondition():
+            violation = error_details_pb2.PreconditionFailure.Violation(
+                type=error.reason, subject=error.subject, description=error.message
+            )
+            details.append(error_details_pb2.PreconditionFailure(violations=[violation]))
+        case errors.ResourceExhausted() | errors.Unavailable():
+            if error.retry_after is not None:
+                details.append(_retry_info(error.retry_after))
+    # Trailers are limited (8 KiB by default): a long message is cut rather than lost with all details.
+    return status_pb2.Status(
+        code=code_pb2.Code.Value(error.code), message=error.message[:2000], details=[_pack(d) for d in details]
+    )
+
+
+def from_status(status: status_pb2.Status) -> errors.GradwireError:
+    """The error that a status was made of; one of unknown kind becomes a plain GradwireError."""
+    info = error_details_pb2.ErrorInfo()
+    bad = error_details_pb2.BadRequest()
+    resource = error_details_pb2.ResourceInfo()
+    precondition = error_details_pb2.PreconditionFailure()
+    retry = error_details_pb2.RetryInfo()
+    for detail in status.details:
+        for target in (info, bad, resource, precondition, retry):
+            if detail.Is(target.DESCRIPTOR):
+                detail.Unpack(target)
+    reason, text, metadata = info.reason or "UNKNOWN", status.message, dict(info.metadata)
+    after = retry.retry_delay.ToTimedelta() if retry.HasField("retry_delay") else None
+    match code_pb2.Code.Name(status.code):
+        case "INVALID_ARGUMENT":
+            violations = [errors.FieldViolation(v.field, v.description) for v in bad.field_violations]
+            violations = violations or [errors.FieldViolation("", text)]
+            return errors.InvalidArgument(violations, reason=reason, metadata=metadata)
+        case "NOT_FOUND":
+            return errors.NotFound(resource.resource_type or "resource", resource.resource_name, text)
+        case "FAILED_PRECONDITION":
+            subject = precondition.violations[0].subject if precondition.violations else ""
+            return errors.FailedPrecondition(reason, text, subject=subject, metadata=metadata)
+        case "RESOURCE_EXHAUSTED":
+            return errors.ResourceExhausted(reason, text, retry_after=after)
+        case "UNAVAILABLE":
+            return errors.Unavailable(reason, text, retry_after=after)
+        case _:
+            return _CLASSES.get(status.code, errors.GradwireError)(reason, text, metadata=metadata)
+
+
+def from_rpc_error(error: grpc.RpcError) -> errors.GradwireError:
+    """The error behind a failed call of ours to another gradwire process."""
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            return from_status(status_pb2.Status.FromString(value))
+    code: int = error.code().value[0]
+    return from_status(status_pb2.Status(code=code, message=error.details() or error.code().name))

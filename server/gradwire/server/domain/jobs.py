@@ -1,0 +1,118 @@
+"""A job: an engine that somebody made, its state, its operations, its lease and its watchers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from gradwire.server.domain.leases import JobLease
+from gradwire.server.domain.operations import OperationLog
+from gradwire.server.engines.base import SamplerEngine, TrainingEngine
+from gradwire.server.engines.sampling import SamplerConfig
+from gradwire.server.engines.training import TrainingConfig
+from gradwire.server.errors import FailedPrecondition, Unavailable
+
+
+class JobKind(StrEnum):
+    """What a job does."""
+
+    TRAINING = "training"
+    SAMPLING = "sampling"
+
+
+class JobState(StrEnum):
+    """Where a job is in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    SLEEPING = "sleeping"
+    PAUSED = "paused"  # its lease lapsed
+    FAILED = "failed"
+    DESTROYED = "destroyed"
+
+
+Engine = TypeVar("Engine", SamplerEngine, TrainingEngine)
+
+
+@dataclass(eq=False, slots=True)
+class Job(Generic[Engine]):
+    """`tenant` None: made by the server, everyone's to use and no one's to destroy."""
+
+    job_id: int
+    kind: JobKind
+    tenant: str | None
+    config: TrainingConfig | SamplerConfig
+    engine: Engine
+    lease: JobLease | None = None
+    state: JobState = JobState.STARTING
+    error: str = ""
+    created: float = field(default_factory=time.time)  # Unix seconds
+    version_since: float = field(default_factory=time.time)  # Unix seconds
+    weight_version: int = 0
+    operations: OperationLog = field(init=False)
+    _watchers: set[asyncio.Queue[str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.operations = OperationLog(self.name)
+
+    @property
+    def name(self) -> str:
+        """"training_job/3"."""
+        return f"{self.kind}_job/{self.job_id}"
+
+    def set_state(self, state: JobState, message: str) -> None:
+        """Change state and tell the watchers."""
+        if state is self.state and state is not JobState.READY:
+            return
+        self.state = state
+        self.tell(message)
+
+    def fail(self, reason: str) -> None:
+        """The engine died."""
+        if self.state not in (JobState.FAILED, JobState.DESTROYED):
+            self.error = reason
+            self.set_state(JobState.FAILED, reason)
+
+    def set_version(self, version: int) -> None:
+        """The weights changed."""
+        self.weight_version = version
+        self.version_since = time.time()
+        self.tell(f"weight version {version}")
+
+    def tell(self, message: str) -> None:
+        """Put a line before every watcher."""
+        for queue in self._watchers:
+            queue.put_nowait(message)
+
+    def watch(self) -> asyncio.Queue[str]:
+        """Follow the job; give the queue back with `unwatch`."""
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        self._watchers.add(queue)
+        return queue
+
+    def unwatch(self, queue: asyncio.Queue[str]) -> None:
+        """Stop following."""
+        self._watchers.discard(queue)
+
+    def require_working(self) -> None:
+        """Raises unless the job takes work. Sleep is the engine's to judge: some calls wake it."""
+        match self.state:
+            case JobState.FAILED:
+                raise FailedPrecondition(
+                    "JOB_FAILED",
+                    f"{self.name} failed: {self.error}. Destroy it and create another",
+                    subject=self.name,
+                )
+            case JobState.PAUSED:
+                raise FailedPrecondition(
+                    "LEASE_LAPSED", f"the lease of {self.name} lapsed; send a heartbeat to go on", subject=self.name
+                )
+            case JobState.STARTING:
+                raise Unavailable("JOB_STARTING", f"{self.name} is starting")
+            case JobState.DESTROYED:
+                raise FailedPrecondition("JOB_DESTROYED", f"{self.name} was destroyed", subject=self.name)
+            case _:
+                return

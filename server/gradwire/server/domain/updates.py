@@ -1,0 +1,180 @@
+"""Weight updates from a trainer outside this server: begin, transfer, then commit or abort.
+
+What has arrived lies in a shared segment beside the sampler's weights and touches nothing until
+the commit. An update that nobody feeds is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gradwire.server.domain.caller import Caller
+from gradwire.server.domain.registry import AnyJob, SamplingJob
+from gradwire.server.domain.weights import SAFETENSORS_DTYPES, WeightSync, install
+from gradwire.server.engines.sharedmem import SharedSegment
+from gradwire.server.engines.weights import InFlightPolicy, TensorSpec, WeightManifest
+from gradwire.server.errors import FailedPrecondition, FieldViolation, InvalidArgument, NotFound
+
+ITEMSIZES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_ALIGNMENT = 64  # bytes; a cache line, and enough for any vector load
+MAX_UPDATE_BYTES = 2**42
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingTensor:
+    """A tensor that the caller announces. `sha256` is empty when it is not to be checked."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    sha256: bytes = b""
+
+
+@dataclass(eq=False, slots=True)
+class _Update:
+    update_id: str
+    tenant: str
+    job: SamplingJob
+    version: int
+    manifest: WeightManifest
+    digests: dict[str, bytes]
+    segment: SharedSegment
+    timeout_s: float
+    touched: float = field(default_factory=time.monotonic)
+    # Per tensor, the bytes received from its beginning: pieces come in order.
+    received: dict[str, int] = field(default_factory=dict)
+
+
+class WeightUpdates:
+    """One per server."""
+
+    def __init__(self, sync: WeightSync) -> None:
+        self._sync = sync
+        self._updates: dict[str, _Update] = {}
+
+    async def begin(
+        self, job: SamplingJob, tensors: Sequence[IncomingTensor], version: int, timeout_s: float, caller: Caller
+    ) -> tuple[str, int]:
+        """Id of a new update and the bytes that have to arrive."""
+        if version <= job.weight_version:
+            raise FailedPrecondition(
+                "VERSION_NOT_NEWER",
+                f"weight_version {version} is not above {job.weight_version}, which {job.name} serves",
+                subject=job.name,
+            )
+        manifest = _lay_out(tensors)
+        segment = await asyncio.to_thread(SharedSegment.create, manifest.total_bytes, label="update")
+        update = _Update(
+            uuid.uuid4().hex, caller.tenant, job, version, manifest,
+            {t.name: t.sha256 for t in tensors if t.sha256}, segment, timeout_s,
+        )  # fmt: skip
+        self._updates[update.update_id] = update
+        return update.update_id, sum(t.nbytes for t in manifest.tensors)
+
+    def receive(self, update_id: str, name: str, offset: int, data: bytes, caller: Caller) -> None:
+        """One piece of a tensor. Pieces of a tensor come in order; sending one again is fine."""
+        update = self._get(update_id, caller)
+        spec = next((t for t in update.manifest.tensors if t.name == name), None)
+        if spec is None:
+            raise InvalidArgument.at("name", f"the update's manifest has no tensor {name!r}")
+        if offset + len(data) > spec.nbytes:
+            raise InvalidArgument.at(
+                "offset", f"bytes [{offset}, {offset + len(data)}) are outside {name}'s {spec.nbytes} bytes"
+            )
+        have = update.received.get(name, 0)
+        if offset > have:
+            raise InvalidArgument.at("offset", f"is {offset}, but only {have} bytes of {name} came before; send in order")
+        start = spec.offset + offset
+        update.segment.buffer[start : start + len(data)] = data
+        update.received[name] = max(have, offset + len(data))
+        update.touched = time.monotonic()
+
+    def progress(self, update_id: str, caller: Caller) -> tuple[int, int]:
+        """Bytes received and tensors complete."""
+        update = self._get(update_id, caller)
+        whole = sum(update.received.get(t.name, 0) == t.nbytes for t in update.manifest.tensors)
+        return sum(update.received.values()), whole
+
+    async def commit(self, update_id: str, in_flight: InFlightPolicy, caller: Caller) -> tuple[int, float]:
+        """Put an update into effect; its version and the seconds of standstill.
+
+        On an error the sampler keeps its weights and the update stays, to be completed or aborted.
+        """
+        update = self._get(update_id, caller)
+        missing = [t.name for t in update.manifest.tensors if update.received.get(t.name, 0) != t.nbytes]
+        if missing:
+            raise FailedPrecondition(
+                "UPDATE_INCOMPLETE",
+                f"{len(missing)} tensors have not arrived whole, first {missing[0]}",
+                subject=f"update/{update_id}",
+            )
+        await asyncio.to_thread(_check_digests, update)
+        update.job.require_working()
+        async with self._sync.lock(update.job):
+            pause_s = await install(update.job, update.segment.name, update.manifest, update.version, in_flight)
+        self._drop(update)
+        return update.version, pause_s
+
+    def abort(self, update_id: str, caller: Caller) -> None:
+        """Give an update up. Legal for one that is gone."""
+        update = self._updates.get(update_id)
+        if update is not None and update.tenant == caller.tenant:
+            self._drop(update)
+
+    def expire(self) -> None:
+        """Give up what nobody feeds. Called now and then."""
+        now = time.monotonic()
+        for update in list(self._updates.values()):
+            if now - update.touched > update.timeout_s:
+                self._drop(update)
+
+    def forget(self, job: AnyJob) -> None:
+        """A job ended: its updates are void."""
+        for update in [u for u in self._updates.values() if u.job is job]:
+            self._drop(update)
+
+    def _get(self, update_id: str, caller: Caller) -> _Update:
+        update = self._updates.get(update_id)
+        if update is None or update.tenant != caller.tenant:
+            raise NotFound("update", update_id, f"no weight update {update_id!r}; it was committed, aborted or timed out")
+        return update
+
+    def _drop(self, update: _Update) -> None:
+        if self._updates.pop(update.update_id, None) is not None:
+            update.segment.unlink()
+            update.segment.close()
+
+
+def _lay_out(tensors: Sequence[IncomingTensor]) -> WeightManifest:
+    specs: list[TensorSpec] = []
+    seen: set[str] = set()
+    end = 0
+    for index, tensor in enumerate(tensors):
+        if tensor.name in seen:
+            raise InvalidArgument([FieldViolation(f"manifest[{index}].name", f"{tensor.name!r} stands there twice")])
+        seen.add(tensor.name)
+        nbytes = math.prod(tensor.shape) * ITEMSIZES[tensor.dtype]
+        offset = -(-end // _ALIGNMENT) * _ALIGNMENT
+        end = offset + nbytes
+        specs.append(TensorSpec(tensor.name, SAFETENSORS_DTYPES[tensor.dtype], tensor.shape, offset, nbytes))
+    if not 0 < end <= MAX_UPDATE_BYTES:
+        raise InvalidArgument([FieldViolation("manifest", f"is {end} bytes in all; it must be 1 to {MAX_UPDATE_BYTES}")])
+    return WeightManifest(tuple(specs), end)
+
+
+def _check_digests(update: _Update) -> None:
+    for spec in update.manifest.tensors:
+        digest = update.digests.get(spec.name)
+        if digest and hashlib.sha256(update.segment.array(spec.offset, spec.nbytes)).digest() != digest:
+            update.received[spec.name] = 0
+            raise FailedPrecondition(
+                "CHECKSUM_MISMATCH",
+                f"the bytes of {spec.name} do not have the SHA-256 of the manifest; send the tensor again",
+                subject=f"update/{update.update_id}",
+            )
