@@ -1,0 +1,43 @@
+"""The engine's own processes: which they are, what they hold, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+Processes = Sequence[psutil.Process]
+
+
+def engine_processes(llm: AsyncLLM) -> Processes:
+    """The engine cores and all their descendants (workers), alive now."""
+    manager = llm.engine_core.resources.engine_manager
+    found: list[psutil.Process] = []
+    for process in getattr(manager, "processes", ()):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(process.pid)
+            found += [root, *root.children(recursive=True)]
+    return found
+
+
+def resident_bytes(processes: Processes) -> int:
+    """Memory that they hold, shared pages counted in each."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += process.memory_info().rss
+    return total
+
+
+def kill_leftovers(processes: Processes, *, grace_s: float) -> None:
+    """Wait for their end, then make it. Blocks."""
+    _, alive = psutil.wait_procs(list(processes), timeout=grace_s)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=grace_s)

@@ -1,0 +1,1 @@
+"""The part of the sampling engine that runs inside vLLM's worker processes."""
