@@ -27,9 +27,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, (module_name, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
         if name == asked_for:
-            module = import_module(module_name)
+            try:
+                module = import_module(module_name)
+            except ModuleNotFoundError as error:
+                return missing_package(name, error)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     parsed = parser.parse_args(arguments)
     code: int = parsed.run(parsed)
     return code
+
+
+def missing_package(command: str, error: ModuleNotFoundError) -> int:
+    """Says what a client-only install lacks for this command; the exit code. A missing module of ours is a bug."""
+    if error.name is None or error.name.startswith("gradwire"):
+        raise error
+    print(
+        f"gradwire {command} needs the package {error.name}, which the client alone does not bring. "
+        'Install the server: pip install "gradwire[cpu]" or pip install "gradwire[gpu]"',
+        file=sys.stderr,
+    )
+    return 1

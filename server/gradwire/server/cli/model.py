@@ -7,6 +7,7 @@ Only the answer goes to standard output, so `$(gradwire model path tiny)` works 
 import argparse
 import sys
 
+from gradwire.server.cli import missing_package
 from gradwire.server.models.catalog import CATALOG, RecipeError
 from gradwire.server.models.resolve import ModelNotFoundError, cached_folder, resolve_model
 
@@ -29,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
     except (ModelNotFoundError, RecipeError) as error:
         print(f"gradwire model: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        return missing_package("model", error)
     print(folder)
     return 0
 

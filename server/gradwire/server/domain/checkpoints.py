@@ -14,6 +14,7 @@ from gradwire.server.errors import AlreadyExists, InvalidArgument, NotFound
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 METADATA_FILE = "checkpoint.json"
+JOB_FILE = "job_id"
 EXPORT_FOLDER = "hf"
 
 
@@ -38,7 +39,9 @@ class CheckpointStore:
         """Folder for a new checkpoint. Raises AlreadyExists for a taken name."""
         path = self.path(tenant, name)
         if path.exists():
-            raise AlreadyExists("CHECKPOINT_EXISTS", f"there is a checkpoint {name!r}; names are never reused, take another")
+            raise AlreadyExists(
+                "CHECKPOINT_EXISTS", f"there is a checkpoint {name!r}; names are never reused, take another"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -50,6 +53,10 @@ class CheckpointStore:
             raise NotFound("checkpoint", name, f"name: no checkpoint {name!r}; yours are: {names}")
         return path
 
+    def note_job(self, path: Path, job_id: int) -> None:
+        """Remember which job wrote a checkpoint: beside it, since the trainer does not know."""
+        (path / JOB_FILE).write_text(str(job_id))
+
     def list(self, tenant: str) -> list[tuple[CheckpointInfo, int]]:
         """Finished checkpoints with the job that wrote each, newest first."""
         folder = self._folder(tenant)
@@ -58,7 +65,8 @@ class CheckpointStore:
             if not _NAME.fullmatch(metadata.parent.name):
                 continue  # being written
             facts = json.loads(metadata.read_text())
-            found.append((_info(metadata.parent, facts), int(facts.get("job_id", 0))))
+            note = metadata.parent / JOB_FILE
+            found.append((_info(metadata.parent, facts), int(note.read_text()) if note.is_file() else 0))
         return sorted(found, key=lambda entry: entry[0].created_unix, reverse=True)
 
 

@@ -60,7 +60,7 @@ class Job(Generic[Engine]):
 
     @property
     def name(self) -> str:
-        """"training_job/3"."""
+        """ "training_job/3"."""
         return f"{self.kind}_job/{self.job_id}"
 
     def set_state(self, state: JobState, message: str) -> None:

@@ -47,9 +47,7 @@ class OperationLog:
         self._advanced = asyncio.Condition()
         self._running: set[asyncio.Task[Any]] = set()
 
-    async def run(
-        self, operation: Operation, apply: Callable[[], Awaitable[T]], *, timeout: float | None = None
-    ) -> T:
+    async def run(self, operation: Operation, apply: Callable[[], Awaitable[T]], *, timeout: float | None = None) -> T:
         """Apply an operation, or return the result of the call that already did.
 
         `timeout` in seconds bounds the wait for earlier sequence numbers. Raises AlreadyExists for a

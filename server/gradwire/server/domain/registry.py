@@ -15,13 +15,11 @@ from gradwire.server.engines.base import SamplerEngine, TrainingEngine
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.errors import (
-    FailedPrecondition,
     GradwireError,
     InvalidArgument,
     NotFound,
     PermissionDenied,
     ResourceExhausted,
-    Unavailable,
 )
 
 log = logging.getLogger(__name__)
@@ -57,6 +55,11 @@ class JobRegistry:
         self._built_in: SamplingJob | None = None
         self._monitor: asyncio.Task[None] | None = None
         self.on_destroy: list[Callable[[AnyJob], None]] = []
+
+    @property
+    def built_in(self) -> SamplingJob | None:
+        """The sampling job that the server was started with."""
+        return self._built_in
 
     # Making
 
@@ -139,6 +142,10 @@ class JobRegistry:
         """The caller's jobs and the built-in one, by id."""
         return [job for job in self._jobs.values() if job.tenant in (None, caller.tenant)]
 
+    def all(self) -> list[AnyJob]:
+        """Every job, of whomever."""
+        return list(self._jobs.values())
+
     # Leases
 
     def heartbeat(self, job_ids: Sequence[int], caller: Caller) -> list[AnyJob]:
@@ -209,11 +216,3 @@ class JobRegistry:
         elif job.lease is not None and job.lease.lapsed() and job.state in (JobState.READY, JobState.SLEEPING):
             log.warning("%s: its lease lapsed", job.name)
             job.set_state(JobState.PAUSED, "the lease lapsed")
-
-    async def guard(self, job: AnyJob, error: Unavailable) -> None:
-        """An engine raised Unavailable: see at once whether it died."""
-        try:
-            await job.engine.check_health()
-        except GradwireError as dead:
-            job.fail(dead.message)
-            raise FailedPrecondition("JOB_FAILED", f"{job.name} failed: {dead.message}", subject=job.name) from error

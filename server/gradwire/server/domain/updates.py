@@ -89,7 +89,9 @@ class WeightUpdates:
             )
         have = update.received.get(name, 0)
         if offset > have:
-            raise InvalidArgument.at("offset", f"is {offset}, but only {have} bytes of {name} came before; send in order")
+            raise InvalidArgument.at(
+                "offset", f"is {offset}, but only {have} bytes of {name} came before; send in order"
+            )
         start = spec.offset + offset
         update.segment.buffer[start : start + len(data)] = data
         update.received[name] = max(have, offset + len(data))
@@ -142,7 +144,9 @@ class WeightUpdates:
     def _get(self, update_id: str, caller: Caller) -> _Update:
         update = self._updates.get(update_id)
         if update is None or update.tenant != caller.tenant:
-            raise NotFound("update", update_id, f"no weight update {update_id!r}; it was committed, aborted or timed out")
+            raise NotFound(
+                "update", update_id, f"no weight update {update_id!r}; it was committed, aborted or timed out"
+            )
         return update
 
     def _drop(self, update: _Update) -> None:
@@ -164,7 +168,9 @@ def _lay_out(tensors: Sequence[IncomingTensor]) -> WeightManifest:
         end = offset + nbytes
         specs.append(TensorSpec(tensor.name, SAFETENSORS_DTYPES[tensor.dtype], tensor.shape, offset, nbytes))
     if not 0 < end <= MAX_UPDATE_BYTES:
-        raise InvalidArgument([FieldViolation("manifest", f"is {end} bytes in all; it must be 1 to {MAX_UPDATE_BYTES}")])
+        raise InvalidArgument(
+            [FieldViolation("manifest", f"is {end} bytes in all; it must be 1 to {MAX_UPDATE_BYTES}")]
+        )
     return WeightManifest(tuple(specs), end)
 
 

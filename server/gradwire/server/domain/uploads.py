@@ -92,7 +92,9 @@ class UploadStore:
         batch = self._batches.get(batch_id)
         if batch is None or batch.tenant != caller.tenant or batch.job_id != job_id:
             raise NotFound(
-                "batch", batch_id, f"no uploaded batch {batch_id!r} of job {job_id}; it is forgotten after {LIFETIME_S:.0f} s"
+                "batch",
+                batch_id,
+                f"no uploaded batch {batch_id!r} of job {job_id}; it is forgotten after {LIFETIME_S:.0f} s",
             )
         return batch
 

@@ -108,6 +108,10 @@ class TrainingEngine(Protocol):
     def weight_version(self) -> int:
         """Version of the weights as they are: 0 at creation, +1 a step."""
 
+    @property
+    def vocab_size(self) -> int:
+        """Token ids are below this. Valid after `start`."""
+
     async def start(self, progress: Progress) -> None:
         """Start the workers and load the model."""
 

@@ -94,6 +94,10 @@ class TopLogProbs:
     token_ids: npt.NDArray[np.int32]
     log_probs: npt.NDArray[np.float32]
 
+    def part(self, start: int, end: int | None) -> TopLogProbs:
+        """Positions [start, end)."""
+        return TopLogProbs(self.token_ids[start:end], self.log_probs[start:end])
+
 
 @dataclass(frozen=True, slots=True)
 class WeightSpan:

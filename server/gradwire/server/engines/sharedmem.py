@@ -8,6 +8,7 @@ It knows nothing of tensors, only bytes.
 
 from __future__ import annotations
 
+import _posixshmem
 import errno
 import fcntl
 import mmap
@@ -17,7 +18,6 @@ import secrets
 from pathlib import Path
 from types import TracebackType
 
-import _posixshmem
 import numpy as np
 import numpy.typing as npt
 

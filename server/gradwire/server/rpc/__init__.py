@@ -1,0 +1,1 @@
+"""One thin adapter per service: decode, call the domain, encode."""

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gradwire.server.engines.base import Progress
-from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SampleRequest, SamplerConfig, TokenIds
+from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SamplerConfig, SampleRequest, TokenIds
 from gradwire.server.engines.sharedmem import SharedSegment
 from gradwire.server.engines.vllm import processes
 from gradwire.server.engines.vllm.checks import check_prompt
+from gradwire.server.engines.vllm.coalesce import Coalescer, set_interval
 from gradwire.server.engines.vllm.errors import engine_dead, translated
 from gradwire.server.engines.vllm.manifest import Shapes, check_manifest, folder_shapes
 from gradwire.server.engines.vllm.outputs import OutputReader
@@ -56,6 +57,7 @@ class VllmSampler:
         self._info: ModelInfo | None = None
         self._shapes: Shapes = {}
         self._numbers = itertools.count()
+        self._coalescer = Coalescer()
         self._lifecycle = asyncio.Lock()  # weight updates, sleep and wake exclude each other
         self._paused = False
         self._asleep: set[str] = set()
@@ -80,7 +82,7 @@ class VllmSampler:
         self._renderer = await asyncio.to_thread(Renderer, self._folder)
         self._shapes = await asyncio.to_thread(folder_shapes, Path(self._folder))
         self._info = self._describe()
-        await self._call(self._llm.update_weight_version("0"))
+        await self._call(self._engine.update_weight_version("0"))
         progress(f"{self.config.model} is ready: {self._info.dtype}, context {self._info.max_model_len}")
 
     @property
@@ -151,20 +153,29 @@ class VllmSampler:
         self._require_awake(SLEEP_TAGS)
         room = check_prompt(request.prompt_token_ids, self.info)
         queue = await self._add(request, room)
+        states = self._states(queue, request.params.n)
         reader = OutputReader(
             len(request.prompt_token_ids),
             prompt_log_probs=request.params.prompt_log_probs,
             log_probs=request.params.log_probs,
-            states=self._states(queue, request.params.n),
+            states=states,
         )
+        pace, interval = self._coalescer, 1
+        pace.open()
         finished = False
         try:
             with translated():
                 while not finished:
                     output = queue.get_nowait() or await queue.get()
                     finished = output.finished
-                    yield reader.read(output)
+                    event = reader.read(output)
+                    pace.count(sum(len(delta.token_ids) for delta in event.deltas))
+                    if request.stream and interval != pace.interval:
+                        interval = pace.interval
+                        set_interval(states.values(), interval)
+                    yield event
         finally:
+            pace.close()
             if not finished:
                 await self._engine.abort(queue.request_id, internal=True)
             queue.close()
@@ -176,7 +187,7 @@ class VllmSampler:
         request_id = f"{request.request_id}-{next(self._numbers)}"
         with translated(request.params):
             prompt = tokens_input([int(token) for token in request.prompt_token_ids], cache_salt=request.cache_salt)
-            params = to_vllm(request.params, stream=request.stream, room=room)
+            params = to_vllm(request.params, stream=request.stream, room=room, stream_interval=self._coalescer.interval)
             try:
                 return await self._engine.add_request(request_id, prompt, params, priority=int(request.priority))
             except asyncio.CancelledError:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM

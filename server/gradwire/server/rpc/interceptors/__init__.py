@@ -1,0 +1,1 @@
+"""What happens around every call, from the outside in: errors, telemetry, admission, auth, rules."""

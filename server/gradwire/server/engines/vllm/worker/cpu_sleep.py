@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 import torch
@@ -107,7 +108,7 @@ def _restore_weights(worker: CPUWorker, state: _Asleep) -> None:
 
 def _spill(tensors: list[torch.Tensor]) -> IO[bytes]:
     """The tensors' bytes in an unnamed file, out of the page cache as far as the kernel agrees."""
-    file = tempfile.TemporaryFile(dir=_spill_folder())
+    file = tempfile.TemporaryFile(dir=_spill_folder())  # noqa: SIM115  it lives as long as the sleep
     for tensor in tensors:
         file.write(host_memory.bytes_of(tensor))
     file.flush()
@@ -124,4 +125,4 @@ def _read_into(file: IO[bytes], tensor: torch.Tensor) -> None:
 
 def _spill_folder() -> str:
     chosen = os.environ.get(SPILL_FOLDER, "/var/tmp")  # kept on disk, unlike /tmp on many systems
-    return chosen if os.path.isdir(chosen) else tempfile.gettempdir()
+    return chosen if Path(chosen).is_dir() else tempfile.gettempdir()

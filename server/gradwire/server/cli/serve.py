@@ -1,0 +1,119 @@
+"""`gradwire serve`: runs the server until SIGTERM or Ctrl-C.
+
+stdout gets one line, `ready grpc=HOST:PORT`, once the server can serve; everything else goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import TextIO
+
+from gradwire.server.config import Settings, load_settings
+from gradwire.server.errors import GradwireError
+from gradwire.server.observability.logs import configure
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags; each stands above the environment and the file."""
+    parser.add_argument("--model", help="what to sample: a name (`gradwire model list`), a folder, or a hub id")
+    parser.add_argument("--grpc", metavar="HOST:PORT", help="where to serve gRPC (127.0.0.1:50051; port 0: a free one)")
+    parser.add_argument("--http", metavar="HOST:PORT", help="where to serve health and metrics over HTTP (off)")
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="settings file")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where checkpoints lie (~/.local/share/gradwire)")
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="of gradwire's log (info)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The process's exit code: 0 after a clean end, 1 when the server could not start, 2 for bad settings."""
+    try:
+        settings = load_settings(
+            args.config,
+            model=args.model,
+            grpc=args.grpc,
+            http=args.http,
+            data_dir=args.data_dir,
+            log_level=args.log_level,
+        )
+    except ValueError as error:
+        print(f"gradwire serve: {_readable(error)}", file=sys.stderr)
+        return 2
+    ready_line = _claim_stdout()
+    configure(settings.log_level)
+    if settings.log_level != "debug":
+        # vLLM warns of each choice that we make for it at every start.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        warnings.filterwarnings("ignore", category=FutureWarning)
+    import uvloop
+
+    return uvloop.run(_serve(settings, ready_line))
+
+
+def _claim_stdout() -> TextIO:
+    """Keep stdout for the ready line; whatever else writes there, child processes included, goes to stderr."""
+    ours = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return ours
+
+
+async def _serve(settings: Settings, ready_line: TextIO) -> int:
+    from gradwire.server.app import App
+    from gradwire.server.engines.factory import RealEngines
+
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    began = time.monotonic()
+
+    def progress(line: str) -> None:
+        print(f"[{time.monotonic() - began:6.1f}s] {line}", file=sys.stderr, flush=True)
+
+    app = App(settings, RealEngines(), progress)
+    code = 0
+    starting = loop.create_task(app.start())
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        progress("stopping before the start is complete")
+        starting.cancel()
+    try:
+        await starting
+        http = f" http={app.http_address}" if app.http_address else ""
+        print(f"ready grpc={app.grpc_address}{http}", file=ready_line, flush=True)
+        await stopping
+        progress(f"draining: calls under way have {settings.limits.drain_seconds:.0f} s; a second signal ends them now")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, app.hurry)
+    except asyncio.CancelledError:
+        pass
+    except (GradwireError, OSError, ValueError) as error:
+        print(f"gradwire serve: {error}", file=sys.stderr)
+        code = 1
+    finally:
+        stopping.cancel()
+        await app.stop()
+        progress("stopped")
+    return code
+
+
+def _readable(error: ValueError) -> str:
+    """pydantic's errors, a line each, without its links."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False):
+        where = ".".join(map(str, problem["loc"]))
+        text = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            text = f"is no setting; there are {', '.join(sorted(Settings.model_fields))}"
+        lines.append(f"{where}: {text}" if where else text)
+    return "\n".join(lines)

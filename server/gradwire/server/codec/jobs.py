@@ -1,0 +1,163 @@
+"""Job messages <-> domain values: configurations in, jobs out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf import json_format, struct_pb2, timestamp_pb2
+
+from gradwire.server.domain.jobs import JobKind, JobState
+from gradwire.server.domain.registry import AnyJob
+from gradwire.server.engines.sampling import ModelInfo, SamplerConfig
+from gradwire.server.engines.training import OptimizerConfig, SchedulerConfig, TrainingConfig
+from gradwire.server.engines.weights import InFlightPolicy, MemoryReport
+from gradwire.server.errors import InvalidArgument
+from gradwire.v1 import job_pb2, sampling_pb2
+
+IN_FLIGHT = {
+    sampling_pb2.IN_FLIGHT_POLICY_ABORT: InFlightPolicy.ABORT,
+    sampling_pb2.IN_FLIGHT_POLICY_WAIT: InFlightPolicy.WAIT,
+    sampling_pb2.IN_FLIGHT_POLICY_KEEP: InFlightPolicy.KEEP,
+}
+_KINDS = {JobKind.TRAINING: job_pb2.JOB_KIND_TRAINING, JobKind.SAMPLING: job_pb2.JOB_KIND_SAMPLING}
+_STATES = {state: job_pb2.JobState.Value(f"JOB_STATE_{state.name}") for state in JobState}
+
+
+def timestamp(unix: float) -> timestamp_pb2.Timestamp:
+    """Unix seconds as a Timestamp."""
+    message = timestamp_pb2.Timestamp()
+    message.FromNanoseconds(int(unix * 1e9))
+    return message
+
+
+def encode_memory(memory: MemoryReport) -> sampling_pb2.MemoryChange:
+    """Memory around an operation."""
+    return sampling_pb2.MemoryChange(before_bytes=memory.before_bytes, after_bytes=memory.after_bytes)
+
+
+def struct_to_dict(struct: struct_pb2.Struct) -> dict[str, Any]:
+    """A Struct as a dict; whole numbers as int, since JSON and Struct only have one kind of number."""
+    return {key: _whole(value) for key, value in json_format.MessageToDict(struct).items()}
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return value
+
+
+def _given(message: Any, names: Mapping[str, str]) -> dict[str, Any]:
+    """Fields that are present, under the names of a dataclass."""
+    return {ours: getattr(message, theirs) for theirs, ours in names.items() if message.HasField(theirs)}
+
+
+_TRAINING = {
+    n: n
+    for n in (
+        "dtype", "max_grad_norm", "zero_stage", "num_workers", "seed", "max_tokens_per_micro_batch",
+        "gradient_checkpointing", "threads",
+    )
+}  # fmt: skip
+_OPTIMIZER = {n: n for n in ("name", "eps", "weight_decay", "momentum")} | {"learning_rate": "lr"}
+_SCHEDULER = {n: n for n in ("name", "warmup_steps", "total_steps", "min_lr_ratio")}
+_SAMPLING = {
+    n: n
+    for n in (
+        "dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes",
+        "gpu_memory_utilization", "tensor_parallel_size", "data_parallel_size", "max_log_probs",
+        "enable_prefix_caching", "enforce_eager", "seed",
+    )
+}  # fmt: skip
+
+
+def decode_training(message: job_pb2.TrainingJobConfig, *, model: str, model_path: str) -> TrainingConfig:
+    """A training configuration with defaults applied."""
+    betas = (
+        message.optimizer.beta1 if message.optimizer.HasField("beta1") else 0.9,
+        message.optimizer.beta2 if message.optimizer.HasField("beta2") else 0.999,
+    )
+    optimizer = OptimizerConfig(betas=betas, **_given(message.optimizer, _OPTIMIZER))
+    scheduler = SchedulerConfig(**_given(message.scheduler, _SCHEDULER))
+    if scheduler.name != "constant" and scheduler.total_steps <= scheduler.warmup_steps:
+        raise InvalidArgument.at(
+            "training.scheduler.total_steps",
+            f"is {scheduler.total_steps}; {scheduler.name!r} takes more than warmup_steps ({scheduler.warmup_steps})",
+        )
+    return TrainingConfig(
+        model=model,
+        model_path=model_path,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        loss=message.loss or "grpo",
+        loss_config=struct_to_dict(message.loss_config),
+        **_given(message, _TRAINING),
+    )
+
+
+def decode_sampling(message: job_pb2.SamplingJobConfig, *, model: str, model_path: str) -> SamplerConfig:
+    """A sampling configuration; what is absent is the engine's to decide."""
+    return SamplerConfig(model=model, model_path=model_path, **_given(message, _SAMPLING))
+
+
+def _encode_training(config: TrainingConfig) -> job_pb2.TrainingJobConfig:
+    message = job_pb2.TrainingJobConfig(
+        model=config.model, loss=config.loss, **{theirs: getattr(config, ours) for theirs, ours in _TRAINING.items()}
+    )
+    message.loss_config.update(dict(config.loss_config))
+    message.optimizer.MergeFrom(
+        job_pb2.OptimizerConfig(
+            beta1=config.optimizer.betas[0],
+            beta2=config.optimizer.betas[1],
+            **{theirs: getattr(config.optimizer, ours) for theirs, ours in _OPTIMIZER.items()},
+        )
+    )
+    message.scheduler.MergeFrom(
+        job_pb2.SchedulerConfig(**{theirs: getattr(config.scheduler, ours) for theirs, ours in _SCHEDULER.items()})
+    )
+    return message
+
+
+def _encode_sampling(config: SamplerConfig) -> job_pb2.SamplingJobConfig:
+    known = {theirs: getattr(config, ours) for theirs, ours in _SAMPLING.items()}
+    # 0 and None mean that the engine decided: absent on the wire.
+    given = {k: v for k, v in known.items() if v or isinstance(v, bool) or k == "seed"}
+    return job_pb2.SamplingJobConfig(model=config.model, **given)
+
+
+def encode_facts(info: ModelInfo) -> job_pb2.ModelFacts:
+    """What a caller needs to know of a model that samples."""
+    return job_pb2.ModelFacts(
+        max_model_len=info.max_model_len,
+        vocab_size=info.vocab_size,
+        eos_token_ids=info.eos_token_ids,
+        has_chat_template=info.has_chat_template,
+        max_log_probs=info.max_log_probs,
+        dtype=info.dtype,
+        architecture=info.architecture,
+    )
+
+
+def encode_job(job: AnyJob) -> job_pb2.Job:
+    """A job as its owner sees it."""
+    message = job_pb2.Job(
+        job_id=job.job_id,
+        kind=_KINDS[job.kind],
+        state=_STATES[job.state],  # type: ignore[arg-type]
+        model=job.config.model,
+        weight_version=job.weight_version,
+        created_at=timestamp(job.created),
+        error=job.error,
+        built_in=job.tenant is None,
+    )
+    if job.lease is not None:
+        message.lease_expires_at.CopyFrom(timestamp(job.lease.expires_at))
+    if isinstance(job.config, TrainingConfig):
+        message.training.CopyFrom(_encode_training(job.config))
+    else:
+        message.sampling.CopyFrom(_encode_sampling(job.config))
+        if job.state is not JobState.STARTING:
+            message.facts.CopyFrom(encode_facts(job.engine.info))
+    return message

@@ -1,0 +1,176 @@
+"""Settings of the server: a TOML file, then the environment (GRADWIRE_*), then flags; the last wins.
+
+An unknown key is an error wherever it stands: a misspelt limit must not be a missing limit.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+ENV_PREFIX = "GRADWIRE_"
+# Set for other parts: the client's address and token, the model cache, the set-up.
+FOREIGN_ENV = frozenset({"GRADWIRE_ADDRESS", "GRADWIRE_TOKEN", "GRADWIRE_CACHE", "GRADWIRE_EXTRAS"})
+MIB = 1 << 20
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TlsSettings(_Strict):
+    """PEM files. With `client_ca` callers must show a certificate that it signed (mTLS)."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class TokenSettings(_Strict):
+    """A token that callers may send, by the SHA-256 of its secret (hex)."""
+
+    name: str
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    tenant: str = "local"
+    scopes: frozenset[str] = frozenset({"INFERENCE", "TRAINING"})
+
+    @field_validator("scopes")
+    @classmethod
+    def _known(cls, scopes: frozenset[str]) -> frozenset[str]:
+        known = {"INFERENCE", "TRAINING", "ADMIN"}
+        if scopes - known:
+            raise ValueError(f"unknown scopes {sorted(scopes - known)}; there are {sorted(known)}")
+        return scopes
+
+
+class SamplerSettings(_Strict):
+    """Of the sampling job that the server is started with. 0: the engine decides."""
+
+    dtype: str = "auto"
+    max_model_len: int = Field(0, ge=0)
+    max_num_seqs: int = Field(0, ge=0)
+    max_num_batched_tokens: int = Field(0, ge=0)
+    kv_cache_bytes: int = Field(0, ge=0)
+    gpu_memory_utilization: float = Field(0.0, ge=0, le=1)
+    tensor_parallel_size: int = Field(1, ge=1)
+    data_parallel_size: int = Field(1, ge=1)
+    max_log_probs: int = Field(20, ge=0, le=1024)
+    enable_prefix_caching: bool = True
+    enforce_eager: bool | None = None
+    seed: int = Field(0, ge=0)
+
+
+class LimitSettings(_Strict):
+    """Bounds that protect the server."""
+
+    max_message_bytes: int = Field(32 * MIB, ge=MIB, le=1024 * MIB)
+    max_upload_bytes: int = Field(1024 * MIB, ge=MIB)
+    max_stored_upload_bytes: int = Field(4096 * MIB, ge=MIB)
+    max_calls_per_service: int = Field(4096, ge=1)
+    max_jobs: int = Field(16, ge=1)
+    drain_seconds: float = Field(30.0, ge=0)
+
+
+class Settings(BaseSettings):
+    """All settings. `grpc` and `http` are HOST:PORT; port 0 picks a free one."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, toml_file=None
+    )
+
+    grpc: str = "127.0.0.1:50051"
+    http: str | None = None
+    model: str = ""
+    data_dir: Path = Field(default_factory=lambda: Path.home() / ".local" / "share" / "gradwire")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
+    reflection: bool = True
+    shared_memory: bool = True
+    sampler: SamplerSettings = SamplerSettings()
+    limits: LimitSettings = LimitSettings()
+    tls: TlsSettings | None = None
+    tokens: tuple[TokenSettings, ...] = ()
+
+    @field_validator("grpc", "http")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
+        return value
+
+    @model_validator(mode="after")
+    def _no_open_door(self) -> Settings:
+        for name in ("grpc", "http"):
+            value = getattr(self, name)
+            if value is not None and not is_loopback(split_address(value)[0]):
+                if self.tls is None or not self.tokens:
+                    raise ValueError(
+                        f"{name} = {value!r} can be reached from other hosts: that takes [tls] and at least one "
+                        "[[tokens]]; or bind to 127.0.0.1"
+                    )
+                if name == "http":
+                    raise ValueError(f"http = {value!r}: the HTTP door has no TLS of its own; bind it to 127.0.0.1")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then environment, then the file."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def load_settings(config: Path | None, **flags: Any) -> Settings:
+    """The settings. Raises ValueError that names each unknown or bad key."""
+    _check_environment()
+    if config is not None and not config.is_file():
+        raise ValueError(f"there is no settings file {config}")
+
+    class FromFile(Settings):
+        model_config = SettingsConfigDict(toml_file=config)
+
+    return FromFile(**{key: value for key, value in flags.items() if value is not None})
+
+
+def _check_environment() -> None:
+    known = {ENV_PREFIX + name.upper() for name in Settings.model_fields}
+    for name in os.environ:
+        if not name.startswith(ENV_PREFIX) or name in FOREIGN_ENV:
+            continue
+        if name.split("__", 1)[0] not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}"
+            raise ValueError(f"environment variable {name} is no setting{hint}")
+
+
+def split_address(value: str) -> tuple[str, int]:
+    """`HOST:PORT` taken apart; IPv6 as `[::1]:50051`."""
+    host, colon, port = value.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{value!r} is no address; write HOST:PORT, like 127.0.0.1:50051")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Only this machine can reach it."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,109 @@
+"""Sampling from a job: versions, dead engines, and completions gathered from deltas."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradwire.server.domain.registry import SamplingJob
+from gradwire.server.engines.sampling import (
+    CompletionDelta,
+    PromptInfo,
+    SampleEvent,
+    SampleRequest,
+    TopLogProbs,
+    WeightSpan,
+)
+from gradwire.server.errors import FailedPrecondition, FieldViolation, GradwireError, InvalidArgument, Unavailable
+
+
+def require_version(job: SamplingJob, at_least: int) -> None:
+    """Raises FailedPrecondition when the job's weights are older than asked for."""
+    if job.weight_version < at_least:
+        raise FailedPrecondition(
+            "WEIGHTS_TOO_OLD",
+            f"min_weight_version is {at_least}, but {job.name} samples from version {job.weight_version}; sync first",
+            subject=job.name,
+            metadata={"weight_version": str(job.weight_version)},
+        )
+
+
+async def sample(job: SamplingJob, request: SampleRequest) -> AsyncGenerator[SampleEvent, None]:
+    """The engine's events. A dead engine fails the job at once."""
+    try:
+        async for event in job.engine.generate(request):
+            yield event
+    except Unavailable:
+        try:
+            await job.engine.check_health()
+        except GradwireError as dead:
+            job.fail(dead.message)
+        raise
+
+
+@dataclass(slots=True)
+class Collected:
+    """A prompt's completions, whole."""
+
+    prompt: PromptInfo | None = None
+    completions: list[CompletionDelta] = field(default_factory=list)
+
+
+async def collect(job: SamplingJob, request: SampleRequest, path: str) -> Collected:
+    """Run a request to its end. A bad prompt is named by its `path` in the caller's message."""
+    prompt: PromptInfo | None = None
+    parts: dict[int, list[CompletionDelta]] = {}
+    try:
+        async with aclosing(sample(job, request)) as events:
+            async for event in events:
+                prompt = event.prompt or prompt
+                for delta in event.deltas:
+                    parts.setdefault(delta.index, []).append(delta)
+    except InvalidArgument as error:
+        raise InvalidArgument([_placed(v, path) for v in error.violations], reason=error.reason) from error
+    return Collected(prompt, [join(parts[index]) for index in sorted(parts)])
+
+
+def _placed(violation: FieldViolation, path: str) -> FieldViolation:
+    """`prompt.token_ids` of an engine as `prompts[3].token_ids` of the message."""
+    if violation.field == "prompt" or violation.field.startswith("prompt."):
+        return FieldViolation(path + violation.field.removeprefix("prompt"), violation.description)
+    return violation
+
+
+def join(deltas: list[CompletionDelta]) -> CompletionDelta:
+    """Deltas of one completion as one."""
+    if len(deltas) == 1:
+        return deltas[0]
+    last = deltas[-1]
+    log_probs = [d.log_probs for d in deltas if d.log_probs is not None]
+    top = [d.top_log_probs for d in deltas if d.top_log_probs is not None]
+    return CompletionDelta(
+        index=last.index,
+        first_token_index=0,
+        token_ids=np.concatenate([d.token_ids for d in deltas]),
+        text="".join(d.text for d in deltas),
+        log_probs=np.concatenate(log_probs) if log_probs else None,
+        top_log_probs=TopLogProbs(
+            np.concatenate([t.token_ids for t in top]), np.concatenate([t.log_probs for t in top])
+        )
+        if top
+        else None,
+        weight_spans=merge_spans([span for d in deltas for span in d.weight_spans]),
+        finish_reason=last.finish_reason,
+        stop_reason=last.stop_reason,
+    )
+
+
+def merge_spans(spans: list[WeightSpan]) -> tuple[WeightSpan, ...]:
+    """Neighbouring spans of one version as one."""
+    merged: list[WeightSpan] = []
+    for span in spans:
+        if merged and merged[-1].version == span.version and merged[-1].end == span.start:
+            merged[-1] = WeightSpan(span.version, merged[-1].start, span.end)
+        else:
+            merged.append(span)
+    return tuple(merged)

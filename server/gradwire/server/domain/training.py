@@ -1,0 +1,56 @@
+"""Mutating a training job: through its operation log, with dead engines noticed at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from gradwire.server.domain.operations import Operation
+from gradwire.server.domain.registry import TrainingJob
+from gradwire.server.errors import FailedPrecondition, GradwireError, Unavailable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Timed(Generic[T]):
+    """A result with the seconds it waited and ran."""
+
+    value: T
+    queued_s: float
+    run_s: float
+
+
+async def operate(
+    job: TrainingJob, operation: Operation, apply: Callable[[], Awaitable[T]], *, timeout: float | None
+) -> Timed[T]:
+    """Run `apply` as one operation of the job. A repeated call gets the first one's result, timing included."""
+    asked = time.monotonic()
+
+    async def timed() -> Timed[T]:
+        began = time.monotonic()
+        value = await guarded(job, apply)
+        return Timed(value, began - asked, time.monotonic() - began)
+
+    return await job.operations.run(operation, timed, timeout=timeout)
+
+
+async def guarded(job: TrainingJob, apply: Callable[[], Awaitable[T]]) -> T:
+    """Run `apply`; when the engine turns out to be dead, the job fails and says so."""
+    job.require_working()
+    try:
+        return await apply()
+    except Unavailable as error:
+        try:
+            await job.engine.check_health()
+        except GradwireError as dead:
+            job.fail(dead.message)
+            # Not UNAVAILABLE: a client would retry what can only fail again.
+            raise FailedPrecondition(
+                "JOB_FAILED",
+                f"{job.name} failed: {dead.message}. Create another job and load its last checkpoint",
+                subject=job.name,
+            ) from error
+        raise

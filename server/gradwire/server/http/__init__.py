@@ -1,0 +1,1 @@
+"""HTTP doors onto the same domain."""

@@ -1,0 +1,30 @@
+"""Prometheus metrics of the calls. Names follow OpenTelemetry's RPC conventions."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
+
+
+class CallMetrics:
+    """Counters of one server."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._active = Gauge("rpc_server_active_calls", "Calls being served", ["rpc_method"], registry=registry)
+        self._duration = Histogram(
+            "rpc_server_call_duration_seconds", "Calls by method and status",
+            ["rpc_method", "rpc_response_status_code"], buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+        self.sampled_tokens = Counter("gradwire_sampled_tokens", "Tokens sampled", registry=registry)
+        self.trained_tokens = Counter("gradwire_trained_tokens", "Tokens run forward and backward", registry=registry)
+        self.optimizer_steps = Counter("gradwire_optimizer_steps", "Optimizer steps", registry=registry)
+
+    def begin(self, method: str) -> None:
+        """A call began."""
+        self._active.labels(method).inc()
+
+    def end(self, method: str, code: str, seconds: float) -> None:
+        """A call ended."""
+        self._active.labels(method).dec()
+        self._duration.labels(method, code).observe(seconds)

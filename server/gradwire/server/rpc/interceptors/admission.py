@@ -1,0 +1,50 @@
+"""How many calls at once, and none while the server drains."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from gradwire.server.errors import ResourceExhausted, Unavailable
+from gradwire.server.rpc.interceptors.around import Call, CallInterceptor
+
+_RETRY = timedelta(seconds=1)
+
+
+class AdmissionInterceptor(CallInterceptor):
+    """Limits each service for itself, so that a flood of sampling leaves training and jobs reachable."""
+
+    def __init__(self, max_calls_per_service: int) -> None:
+        self._limit = max_calls_per_service
+        self._active: Counter[str] = Counter()
+        self._draining = False
+
+    def drain(self) -> None:
+        """Refuse new calls from now on."""
+        self._draining = True
+
+    @property
+    def active(self) -> int:
+        """Calls being served."""
+        return self._active.total()
+
+    @asynccontextmanager
+    async def around(self, call: Call) -> AsyncIterator[None]:
+        if not call.method.startswith("/gradwire."):
+            yield  # health must answer when the server is full
+            return
+        if self._draining:
+            raise Unavailable("DRAINING", "the server is shutting down", retry_after=_RETRY)
+        if self._active[call.service] >= self._limit:
+            raise ResourceExhausted(
+                "TOO_MANY_CALLS",
+                f"{call.service} serves {self._limit} calls at once already",
+                retry_after=_RETRY,
+            )
+        self._active[call.service] += 1
+        try:
+            yield
+        finally:
+            self._active[call.service] -= 1

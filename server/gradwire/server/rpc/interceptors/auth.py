@@ -1,0 +1,73 @@
+"""Who is calling, and may they: bearer tokens, scopes per service, deny by default."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from gradwire.server.domain.caller import LOCAL_CALLER, Caller, set_caller
+from gradwire.server.errors import PermissionDenied, Unauthenticated
+from gradwire.server.rpc.interceptors.around import Call, CallInterceptor
+
+# Services that need no token: a load balancer has none. Reflection shows only what is public.
+_OPEN = frozenset({"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"})
+_OPEN_METHODS = frozenset({"/gradwire.v1.AdminService/GetCapabilities"})
+_SCOPES = {
+    "gradwire.v1.SamplingService": "INFERENCE",
+    "gradwire.v1.InferenceService": "INFERENCE",
+    "gradwire.v1.SessionService": "INFERENCE",
+    "gradwire.v1.TrainingService": "TRAINING",
+    "gradwire.v1.WeightService": "TRAINING",
+    "gradwire.v1.JobService": "TRAINING",
+    "gradwire.v1.AdminService": "ADMIN",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownToken:
+    """A token by the SHA-256 of its secret, in hex."""
+
+    sha256: str
+    caller: Caller
+
+
+class AuthInterceptor(CallInterceptor):
+    """With no tokens configured every caller is the local one: the server then only binds to loopback."""
+
+    def __init__(self, tokens: Sequence[KnownToken]) -> None:
+        self._tokens = tuple(tokens)
+
+    @asynccontextmanager
+    async def around(self, call: Call) -> AsyncIterator[None]:
+        peer = call.context.peer() or ""
+        same_host = peer.startswith(("unix:", "ipv4:127.", "ipv6:%5B::1%5D", "ipv6:[::1]"))
+        if call.service not in _OPEN and call.method not in _OPEN_METHODS:
+            caller = self._identify(call) if self._tokens else LOCAL_CALLER
+            scope = _SCOPES.get(call.service, "ADMIN")
+            if scope not in caller.scopes:
+                raise PermissionDenied(
+                    "MISSING_SCOPE",
+                    f"this token may not call {call.service}; it needs the scope {scope}",
+                    metadata={"scope": scope},
+                )
+            set_caller(replace(caller, same_host=same_host))
+        yield
+
+    def _identify(self, call: Call) -> Caller:
+        header = call.metadata.get("authorization", "")
+        kind, _, secret = header.partition(" ")
+        if kind.lower() != "bearer" or not secret:
+            raise Unauthenticated(
+                "TOKEN_MISSING", "this server wants a token: send metadata 'authorization: Bearer TOKEN'"
+            )
+        digest = hashlib.sha256(secret.strip().encode()).hexdigest()
+        found: Caller | None = None
+        for token in self._tokens:  # all of them, so that time does not tell which one matched
+            if hmac.compare_digest(token.sha256, digest):
+                found = token.caller
+        if found is None:
+            raise Unauthenticated("TOKEN_UNKNOWN", "this token is not known here; it was revoked or mistyped")
+        return found

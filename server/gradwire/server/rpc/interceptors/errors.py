@@ -1,0 +1,57 @@
+"""Outermost: whatever goes wrong becomes a status with google.rpc details.
+
+An exception that is not a GradwireError is a bug of ours: its text may hold paths or secrets, so
+the caller gets a correlation id and the log gets the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from google.rpc import status_pb2
+from grpc import aio
+from grpc_status import rpc_status
+
+from gradwire.server.codec.status import to_status
+from gradwire.server.errors import GradwireError
+from gradwire.server.rpc.interceptors.around import Call, CallInterceptor
+
+log = logging.getLogger(__name__)
+
+
+def unexpected(method: str, error: BaseException) -> status_pb2.Status:
+    """Log a bug and make the status that the caller may see."""
+    correlation_id = uuid.uuid4().hex
+    log.error("%s failed, correlation id %s", method, correlation_id, exc_info=error)
+    return to_status(
+        GradwireError(
+            "INTERNAL",
+            f"an unexpected error; the server's log has it under {correlation_id}",
+            metadata={"correlation_id": correlation_id},
+        )
+    )
+
+
+class ErrorInterceptor(CallInterceptor):
+    """Turns exceptions into statuses. A cancelled call stays cancelled."""
+
+    @asynccontextmanager
+    async def around(self, call: Call) -> AsyncIterator[None]:
+        try:
+            yield
+        except (aio.AbortError, asyncio.CancelledError):
+            raise
+        except GradwireError as error:
+            if type(error) is GradwireError:  # INTERNAL of ours: an operator wants to know
+                log.error("%s: %s", call.method, error.message)
+            await _abort(call, to_status(error))
+        except Exception as error:
+            await _abort(call, unexpected(call.method, error))
+
+
+async def _abort(call: Call, status: status_pb2.Status) -> None:
+    await call.context.abort_with_status(rpc_status.to_status(status))

@@ -1,0 +1,134 @@
+"""JobService: makes, shows, keeps alive and ends jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gradwire.server.codec.jobs import decode_sampling, decode_training, encode_job, timestamp
+from gradwire.server.domain.caller import current_caller
+from gradwire.server.domain.checkpoints import EXPORT_FOLDER, CheckpointStore
+from gradwire.server.domain.jobs import JobState
+from gradwire.server.domain.operations import Operation, OperationLog
+from gradwire.server.domain.registry import AnyJob, JobRegistry
+from gradwire.server.engines.sampling import SamplerConfig
+from gradwire.server.engines.training import TrainingConfig
+from gradwire.server.errors import InvalidArgument, Unimplemented
+from gradwire.v1 import job_pb2, job_pb2_grpc
+
+ModelResolver = Callable[[str], Path]
+LossCheck = Callable[[TrainingConfig], None]
+_ENDED = (JobState.DESTROYED, JobState.FAILED)
+
+
+class JobServicer(job_pb2_grpc.JobServiceServicer):
+    """Adapter of the registry."""
+
+    def __init__(
+        self, jobs: JobRegistry, checkpoints: CheckpointStore, resolve_model: ModelResolver, check_loss: LossCheck,
+        default_model: str,
+    ) -> None:  # fmt: skip
+        self._jobs = jobs
+        self._checkpoints = checkpoints
+        self._resolve_model = resolve_model
+        self._check_loss = check_loss
+        self._default_model = default_model
+        self._creations: dict[str, OperationLog] = {}  # by tenant
+
+    async def CreateJobs(self, request: job_pb2.CreateJobsRequest, context: Any) -> None:
+        caller = current_caller()
+        lines: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def progress(job_id: int, line: str) -> None:  # from any thread
+            loop.call_soon_threadsafe(lines.put_nowait, (job_id, line))
+
+        async def apply() -> list[AnyJob]:
+            configs = await asyncio.to_thread(self._configs, request, caller.tenant)
+            lease = request.lease.ToTimedelta().total_seconds() if request.HasField("lease") else None
+            return await self._jobs.create(configs, tenant=caller.tenant, lease_s=lease, progress=progress)
+
+        task = asyncio.ensure_future(self._create(request, caller.tenant, apply))
+        task.add_done_callback(lambda _: loop.call_soon(lines.put_nowait, None))
+        try:
+            while (entry := await lines.get()) is not None:
+                message = job_pb2.JobProgress(job_id=entry[0], message=entry[1])
+                await context.write(job_pb2.CreateJobsResponse(progress=message))
+            jobs = await task
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        created = job_pb2.CreatedJobs(jobs=[encode_job(job) for job in jobs])
+        await context.write(job_pb2.CreateJobsResponse(created=created))
+
+    async def _create(self, request: job_pb2.CreateJobsRequest, tenant: str, apply: Callable[[], Any]) -> list[AnyJob]:
+        if not request.request_id:
+            return await apply()  # type: ignore[no-any-return]
+        log = self._creations.setdefault(tenant, OperationLog("job creation"))
+        fingerprint = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
+        return await log.run(Operation(request.request_id, fingerprint=fingerprint), apply)
+
+    def _configs(self, request: job_pb2.CreateJobsRequest, tenant: str) -> list[SamplerConfig | TrainingConfig]:
+        """The configurations asked for. Blocks: a model may have to be built or fetched."""
+        configs: list[SamplerConfig | TrainingConfig] = []
+        if request.HasField("sampling"):
+            name, path = self._model(request.sampling.model, tenant, "sampling.model")
+            configs.append(decode_sampling(request.sampling, model=name, model_path=path))
+        if request.HasField("log_prob"):
+            raise Unimplemented(
+                "NOT_IN_THIS_VERSION",
+                "log_prob: this version makes no log-prob jobs; use SamplingService.LogProbs or FwdNoGrad",
+            )
+        if request.HasField("training"):
+            if request.training.HasField("lora"):
+                raise Unimplemented(
+                    "NOT_IN_THIS_VERSION", "training.lora: this version trains all weights; leave it out"
+                )
+            name, path = self._model(request.training.model, tenant, "training.model")
+            config = decode_training(request.training, model=name, model_path=path)
+            self._check_loss(config)
+            configs.append(config)
+        return configs
+
+    def _model(self, model: str, tenant: str, field: str) -> tuple[str, str]:
+        name = model or self._default_model
+        if not name:
+            raise InvalidArgument.at(field, "is required: this server was started without a model")
+        if name.startswith("checkpoint:"):
+            folder = self._checkpoints.existing(tenant, name.removeprefix("checkpoint:"))
+            return name, str(folder / EXPORT_FOLDER)
+        return name, str(self._resolve_model(name))
+
+    async def GetJob(self, request: job_pb2.GetJobRequest, context: Any) -> job_pb2.GetJobResponse:
+        return job_pb2.GetJobResponse(job=encode_job(self._jobs.get(request.job_id, current_caller())))
+
+    async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Any) -> job_pb2.ListJobsResponse:
+        jobs = [encode_job(job) for job in self._jobs.visible(current_caller())]
+        return job_pb2.ListJobsResponse(jobs=[job for job in jobs if request.kind in (0, job.kind)])
+
+    async def DestroyJob(self, request: job_pb2.DestroyJobRequest, context: Any) -> job_pb2.DestroyJobResponse:
+        await self._jobs.destroy(request.job_id, current_caller())
+        return job_pb2.DestroyJobResponse()
+
+    async def Heartbeat(self, request: job_pb2.HeartbeatRequest, context: Any) -> job_pb2.HeartbeatResponse:
+        leases = []
+        for job in self._jobs.heartbeat(request.job_ids, current_caller()):
+            lease = job_pb2.Lease(job_id=job.job_id)
+            if job.lease is not None:
+                lease.expires_at.CopyFrom(timestamp(job.lease.expires_at))
+            leases.append(lease)
+        return job_pb2.HeartbeatResponse(leases=leases)
+
+    async def WatchJob(self, request: job_pb2.WatchJobRequest, context: Any) -> None:
+        job = self._jobs.get(request.job_id, current_caller())
+        lines = job.watch()
+        try:
+            await context.write(job_pb2.WatchJobResponse(job=encode_job(job)))
+            while job.state not in _ENDED or not lines.empty():
+                message = await lines.get()
+                await context.write(job_pb2.WatchJobResponse(job=encode_job(job), message=message))
+        finally:
+            job.unwatch(lines)

@@ -1,0 +1,37 @@
+"""OperationId messages -> the domain's operations: identity and fingerprint of a mutating call."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+from gradwire.server.domain.operations import Operation
+
+_DEADLINE_MARGIN_S = 0.2  # our own error must leave before the client's deadline ends the call
+
+
+def _digest(method: str, request: Any, extra: bytes) -> bytes:
+    payload = type(request)()
+    payload.CopyFrom(request)
+    payload.ClearField("operation")
+    return hashlib.sha256(method.encode() + b"\0" + extra + payload.SerializeToString(deterministic=True)).digest()
+
+
+async def operation_of(method: str, request: Any, *, extra: bytes = b"") -> Operation:
+    """The operation that a request is. `extra` stands for payload kept elsewhere (an upload's digest)."""
+    identity = request.operation
+    if not identity.request_id and not identity.HasField("sequence_number"):
+        return Operation()
+    fingerprint = await asyncio.to_thread(_digest, method, request, extra) if identity.request_id else b""
+    return Operation(
+        request_id=identity.request_id,
+        sequence_number=identity.sequence_number if identity.HasField("sequence_number") else None,
+        fingerprint=fingerprint,
+    )
+
+
+def time_left(context: Any) -> float | None:
+    """Seconds until the call's deadline, less a margin to answer in; None without a deadline."""
+    remaining: float | None = context.time_remaining()
+    return None if remaining is None else max(0.0, remaining - _DEADLINE_MARGIN_S)

@@ -1,0 +1,262 @@
+"""SamplingService: prompts in, completions out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+import numpy as np
+
+from gradwire.server.codec import sampling as codec
+from gradwire.server.codec.jobs import IN_FLIGHT, encode_memory
+from gradwire.server.codec.tensor import token_ids_from_bytes
+from gradwire.server.domain.caller import current_caller
+from gradwire.server.domain.jobs import JobState
+from gradwire.server.domain.registry import JobRegistry, SamplingJob
+from gradwire.server.domain.sampling import Collected, collect, require_version, sample
+from gradwire.server.engines.base import SamplerEngine
+from gradwire.server.engines.sampling import PromptInfo, SampleRequest, SamplingParams, TokenIds
+from gradwire.server.engines.weights import InFlightPolicy
+from gradwire.server.errors import InvalidArgument
+from gradwire.server.observability.metrics import CallMetrics
+from gradwire.v1 import sampling_params_pb2, sampling_pb2, sampling_pb2_grpc
+
+_LONG_TEXT = 20_000  # characters; tokenising more would hold up the event loop
+
+
+async def tokens_of(engine: SamplerEngine, prompt: sampling_params_pb2.Prompt, path: str) -> TokenIds:
+    """Token ids of a prompt in any of its forms."""
+    match prompt.WhichOneof("content"):
+        case "token_ids":
+            return token_ids_from_bytes(prompt.token_ids, f"{path}.token_ids")
+        case "chat":
+            messages: list[dict[str, object]] = [{"role": m.role, "content": m.content} for m in prompt.chat.messages]
+            generate = prompt.chat.add_generation_prompt if prompt.chat.HasField("add_generation_prompt") else True
+            return await asyncio.to_thread(engine.apply_chat_template, messages, add_generation_prompt=generate)
+        case "text":
+            if len(prompt.text) > _LONG_TEXT:
+                return await asyncio.to_thread(engine.tokenize, prompt.text)
+            return engine.tokenize(prompt.text)
+        case _:
+            raise InvalidArgument.at(path, "is empty; give text, token_ids or chat")
+
+
+def _max_tokens(engine: SamplerEngine, params: SamplingParams, prompt: TokenIds) -> int:
+    return max(1, min(params.max_tokens, engine.info.max_model_len - len(prompt)))
+
+
+def _encode_prompt(tokens: TokenIds, info: PromptInfo | None) -> sampling_pb2.PromptInfo:
+    message = sampling_pb2.PromptInfo(token_ids=tokens.astype("<i4", copy=False).tobytes())
+    if info is not None:
+        message.num_cached_tokens = info.num_cached_tokens
+        log_probs = codec.encode_log_probs(info.log_probs, info.top_log_probs)
+        if log_probs is not None:
+            message.log_probs.CopyFrom(log_probs)
+    return message
+
+
+def _encode_result(tokens: TokenIds, collected: Collected) -> sampling_pb2.PromptResult:
+    return sampling_pb2.PromptResult(
+        prompt=_encode_prompt(tokens, collected.prompt),
+        completions=[
+            sampling_pb2.Completion(
+                index=c.index,
+                text=c.text,
+                token_ids=c.token_ids.astype("<i4", copy=False).tobytes(),
+                log_probs=codec.encode_log_probs(c.log_probs, c.top_log_probs),
+                weight_spans=codec.encode_spans(c.weight_spans),
+                finish_reason=codec.encode_finish(c.finish_reason),
+                stop_reason=codec.encode_stop(c.stop_reason),
+            )
+            for c in collected.completions
+        ],
+    )
+
+
+class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
+    """Adapter of the sampling jobs."""
+
+    def __init__(self, jobs: JobRegistry, metrics: CallMetrics) -> None:
+        self._jobs = jobs
+        self._metrics = metrics
+        self._ids = itertools.count(1)
+
+    def _job(self, request: Any) -> SamplingJob:
+        job = self._jobs.sampling(request.job_id, current_caller())
+        require_version(job, getattr(request, "min_weight_version", 0))
+        return job
+
+    def _salt(self, request: Any) -> str | None:
+        # Tenants never share a prefix cache: its timing would tell one what another asked.
+        tenant = current_caller().tenant
+        return f"{tenant}\0{request.cache_salt}" if request.cache_salt or tenant != "local" else None
+
+    def _request(self, request: Any, tokens: TokenIds, params: SamplingParams, *, stream: bool) -> SampleRequest:
+        return SampleRequest(
+            request_id=f"rpc-{next(self._ids)}",
+            prompt_token_ids=tokens,
+            params=params,
+            stream=stream,
+            cache_salt=self._salt(request),
+            priority=request.priority,
+        )
+
+    async def Generate(self, request: sampling_pb2.GenerateRequest, context: Any) -> sampling_pb2.GenerateResponse:
+        job = self._job(request)
+        engine = job.engine
+        params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
+        prompts = [await tokens_of(engine, p, f"prompts[{i}]") for i, p in enumerate(request.prompts)]
+        results = await _sample_all(job, [self._request(request, tokens, params, stream=False) for tokens in prompts])
+        usage = sampling_pb2.Usage(
+            prompt_tokens=sum(map(len, prompts)),
+            completion_tokens=sum(len(c.token_ids) for r in results for c in r.completions),
+            cached_tokens=sum(r.prompt.num_cached_tokens for r in results if r.prompt),
+        )
+        self._metrics.sampled_tokens.inc(usage.completion_tokens)
+        most = max(_max_tokens(engine, params, tokens) for tokens in prompts)
+        return sampling_pb2.GenerateResponse(
+            results=[_encode_result(t, r) for t, r in zip(prompts, results, strict=True)],
+            params=codec.encode_params(params, max_tokens=most),
+            usage=usage,
+        )
+
+    async def GenerateStream(self, request: sampling_pb2.GenerateStreamRequest, context: Any) -> None:
+        job = self._job(request)
+        engine = job.engine
+        params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
+        tokens = await tokens_of(engine, request.prompt, "prompt")
+        end = sampling_pb2.StreamEnd(usage=sampling_pb2.Usage(prompt_tokens=len(tokens)))
+        started = False
+        async with aclosing(sample(job, self._request(request, tokens, params, stream=True))) as events:
+            async for event in events:
+                if not started:
+                    # After the engine has taken the request: a bad one is an error, not a broken stream.
+                    start = sampling_pb2.StreamStart(
+                        params=codec.encode_params(params, max_tokens=_max_tokens(engine, params, tokens)),
+                        prompt=_encode_prompt(tokens, None),
+                    )
+                    await context.write(sampling_pb2.GenerateStreamResponse(start=start))
+                    started = True
+                if event.prompt is not None:
+                    _note_prompt(end, event.prompt)
+                deltas = []
+                for delta in event.deltas:
+                    if len(delta.token_ids) or delta.text:
+                        deltas.append(codec.encode_delta(delta))
+                        end.usage.completion_tokens += len(delta.token_ids)
+                    if delta.finish_reason is not None:
+                        end.completions.append(
+                            sampling_pb2.CompletionEnd(
+                                index=delta.index,
+                                finish_reason=codec.encode_finish(delta.finish_reason),
+                                stop_reason=codec.encode_stop(delta.stop_reason),
+                                num_tokens=delta.first_token_index + len(delta.token_ids),
+                            )
+                        )
+                if deltas:
+                    message = sampling_pb2.StreamDelta(completions=deltas)
+                    await context.write(sampling_pb2.GenerateStreamResponse(delta=message))
+        end.completions.sort(key=lambda completion: completion.index)
+        self._metrics.sampled_tokens.inc(end.usage.completion_tokens)
+        await context.write(sampling_pb2.GenerateStreamResponse(end=end))
+
+    async def LogProbs(self, request: sampling_pb2.LogProbsRequest, context: Any) -> sampling_pb2.LogProbsResponse:
+        job = self._job(request)
+        engine = job.engine
+        if request.top_k > engine.info.max_log_probs:
+            raise InvalidArgument.at("top_k", f"is {request.top_k}; this job gives at most {engine.info.max_log_probs}")
+        # One token is sampled and thrown away: an engine that samples scores only what it then continues.
+        params = SamplingParams(temperature=0.0, max_tokens=1, prompt_log_probs=request.top_k)
+        pairs = [await self._pair(engine, item, f"items[{i}]") for i, item in enumerate(request.items)]
+        requests = [
+            SampleRequest(
+                request_id=f"rpc-{next(self._ids)}",
+                prompt_token_ids=np.concatenate(pair),
+                params=params,
+                stream=False,
+            )
+            for pair in pairs
+        ]
+        results = await _sample_all(job, requests, path="items")
+        return sampling_pb2.LogProbsResponse(scores=[_encode_score(p, r) for p, r in zip(pairs, results, strict=True)])
+
+    async def _pair(self, engine: SamplerEngine, item: sampling_pb2.ScoreItem, path: str) -> tuple[TokenIds, TokenIds]:
+        prompt = await tokens_of(engine, item.prompt, f"{path}.prompt")
+        match item.WhichOneof("completion"):
+            case "token_ids":
+                completion = token_ids_from_bytes(item.token_ids, f"{path}.token_ids")
+            case "text":
+                completion = await asyncio.to_thread(engine.tokenize, item.text, add_special_tokens=False)
+            case _:
+                completion = np.empty(0, dtype=np.int32)
+        return prompt, completion
+
+    async def Sleep(self, request: sampling_pb2.SleepRequest, context: Any) -> sampling_pb2.SleepResponse:
+        job = self._job(request)
+        changed = job.state is not JobState.SLEEPING
+        memory = await job.engine.sleep(request.level or 1)
+        job.set_state(JobState.SLEEPING, f"asleep, level {request.level or 1}")
+        return sampling_pb2.SleepResponse(memory=encode_memory(memory), changed=changed)
+
+    async def Wake(self, request: sampling_pb2.WakeRequest, context: Any) -> sampling_pb2.WakeResponse:
+        job = self._job(request)
+        changed = job.state is JobState.SLEEPING
+        tags: Sequence[str] | None = None
+        if request.part != sampling_pb2.WAKE_PART_UNSPECIFIED:
+            tags = ["weights" if request.part == sampling_pb2.WAKE_PART_WEIGHTS else "kv_cache"]
+        memory = await job.engine.wake(tags)
+        if request.part != sampling_pb2.WAKE_PART_WEIGHTS:
+            job.set_state(JobState.READY, "awake")
+        return sampling_pb2.WakeResponse(memory=encode_memory(memory), changed=changed)
+
+    async def ResetPrefixCache(
+        self, request: sampling_pb2.ResetPrefixCacheRequest, context: Any
+    ) -> sampling_pb2.ResetPrefixCacheResponse:
+        await self._job(request).engine.reset_prefix_cache()
+        return sampling_pb2.ResetPrefixCacheResponse()
+
+    async def Pause(self, request: sampling_pb2.PauseRequest, context: Any) -> sampling_pb2.PauseResponse:
+        await self._job(request).engine.pause(IN_FLIGHT.get(request.in_flight, InFlightPolicy.WAIT))
+        return sampling_pb2.PauseResponse()
+
+    async def Resume(self, request: sampling_pb2.ResumeRequest, context: Any) -> sampling_pb2.ResumeResponse:
+        await self._job(request).engine.resume()
+        return sampling_pb2.ResumeResponse()
+
+
+def _note_prompt(end: sampling_pb2.StreamEnd, prompt: PromptInfo) -> None:
+    end.usage.cached_tokens = prompt.num_cached_tokens
+    log_probs = codec.encode_log_probs(prompt.log_probs, prompt.top_log_probs)
+    if log_probs is not None:
+        end.prompt_log_probs.CopyFrom(log_probs)
+
+
+async def _sample_all(job: SamplingJob, requests: list[SampleRequest], *, path: str = "prompts") -> list[Collected]:
+    """All completions of all requests; the first failure cancels the rest and is raised."""
+    if len(requests) == 1:
+        return [await collect(job, requests[0], f"{path}[0]")]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(collect(job, r, f"{path}[{i}]")) for i, r in enumerate(requests)]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _encode_score(pair: tuple[TokenIds, TokenIds], collected: Collected) -> sampling_pb2.Score:
+    prompt, completion = pair
+    info = collected.prompt
+    assert info is not None and info.log_probs is not None
+    cut = len(prompt)
+    top = info.top_log_probs
+    head, tail = (None, None) if top is None else (top.part(0, cut), top.part(cut, None))
+    spans = collected.completions[0].weight_spans
+    return sampling_pb2.Score(
+        prompt=_encode_prompt(prompt, PromptInfo(cut, info.num_cached_tokens, info.log_probs[:cut], head)),
+        completion_token_ids=completion.astype("<i4", copy=False).tobytes(),
+        completion_log_probs=codec.encode_log_probs(info.log_probs[cut:], tail),
+        weight_version=spans[0].version if spans else 0,
+    )

@@ -1,0 +1,274 @@
+"""TrainingService: batches in, losses and steps out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from google.protobuf import duration_pb2
+from google.protobuf.message import DecodeError
+
+from gradwire.server.codec.batch import DecodedBatch, decode_batch
+from gradwire.server.codec.jobs import struct_to_dict, timestamp
+from gradwire.server.domain.caller import current_caller
+from gradwire.server.domain.checkpoints import CheckpointStore
+from gradwire.server.domain.registry import JobRegistry, TrainingJob
+from gradwire.server.domain.training import Timed, guarded, operate
+from gradwire.server.domain.uploads import UploadStore
+from gradwire.server.engines.training import CheckpointInfo, LossSpec
+from gradwire.server.errors import InvalidArgument, Unimplemented
+from gradwire.server.observability.metrics import CallMetrics
+from gradwire.server.rpc.operation import operation_of, time_left
+from gradwire.v1 import sampling_pb2, training_pb2, training_pb2_grpc
+
+
+def _duration(seconds: float) -> duration_pb2.Duration:
+    message = duration_pb2.Duration()
+    message.FromTimedelta(timedelta(seconds=seconds))
+    return message
+
+
+def _timing(timed: Timed[Any]) -> sampling_pb2.Timing:
+    return sampling_pb2.Timing(queued=_duration(timed.queued_s), run=_duration(timed.run_s))
+
+
+def encode_checkpoint(info: CheckpointInfo, job_id: int) -> training_pb2.Checkpoint:
+    """A finished checkpoint."""
+    return training_pb2.Checkpoint(
+        name=info.name,
+        path=info.path,
+        export_path=info.export_path,
+        weight_version=info.weight_version,
+        step=info.step,
+        size_bytes=info.nbytes,
+        created_at=timestamp(info.created_unix),
+        job_id=job_id,
+    )
+
+
+class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
+    """Adapter of the training jobs."""
+
+    def __init__(
+        self, jobs: JobRegistry, uploads: UploadStore, checkpoints: CheckpointStore, metrics: CallMetrics,
+        *, shared_memory: bool,
+    ) -> None:  # fmt: skip
+        self._jobs = jobs
+        self._uploads = uploads
+        self._checkpoints = checkpoints
+        self._metrics = metrics
+        self._shared_memory = shared_memory
+
+    def _job(self, request: Any) -> TrainingJob:
+        return self._jobs.training(request.job_id, current_caller())
+
+    async def _batch(self, request: Any) -> tuple[DecodedBatch, bytes]:
+        """The rows of a request, and the digest of those that were uploaded."""
+        caller = current_caller()
+        allow = self._shared_memory and caller.same_host
+        match request.WhichOneof("rows"):
+            case "batch":
+                # In a thread: copying megabytes would hold up every other call.
+                return await asyncio.to_thread(decode_batch, request.batch, "batch", allow_shared_memory=allow), b""
+            case "batch_id":
+                stored = self._uploads.get(request.batch_id, request.job_id, caller)
+                message = await asyncio.to_thread(_parse, stored.data)
+                return await asyncio.to_thread(decode_batch, message, "batch"), stored.sha256
+            case _:
+                raise InvalidArgument.at("batch", "is required: the rows, or the batch_id of an upload")
+
+    async def UploadBatch(
+        self, request_iterator: AsyncIterator[training_pb2.UploadBatchRequest], context: Any
+    ) -> training_pb2.UploadBatchResponse:
+        caller = current_caller()
+        first = await anext(aiter(request_iterator), None)
+        if first is None or first.WhichOneof("part") != "header":
+            raise InvalidArgument.at("header", "must come first, before any chunk")
+        header = first.header
+        self._jobs.training(header.job_id, caller)
+        incoming = self._uploads.begin(header.total_bytes, header.sha256)
+        try:
+            async for message in request_iterator:
+                if message.WhichOneof("part") != "chunk":
+                    raise InvalidArgument.at("chunk", "must follow the header; there is one header only")
+                incoming.add(message.chunk)
+            data = await asyncio.to_thread(incoming.finish)
+        except BaseException:
+            self._uploads.release(header.total_bytes)
+            raise
+        stored = self._uploads.keep(data, header.sha256, header.job_id, caller)
+        return training_pb2.UploadBatchResponse(batch_id=stored.batch_id, expires_at=timestamp(stored.expires))
+
+    async def FwdBwd(self, request: training_pb2.FwdBwdRequest, context: Any) -> training_pb2.FwdBwdResponse:
+        job = self._job(request)
+        decoded, digest = await self._batch(request)
+        _check_vocabulary(job, decoded)
+        config = job.engine.config
+        if request.loss.name:
+            loss = LossSpec(request.loss.name, struct_to_dict(request.loss.config))
+        else:
+            # The job's loss; keys given here override those of the job.
+            loss = LossSpec(config.loss, {**config.loss_config, **struct_to_dict(request.loss.config)})
+
+        async def apply() -> training_pb2.FwdBwdResponse:
+            result = await job.engine.fwd_bwd(decoded.batch, loss, outputs=request.return_outputs)
+            layout = decoded.layout
+            return training_pb2.FwdBwdResponse(
+                loss=result.loss,
+                num_loss_tokens=result.num_loss_tokens,
+                num_tokens=len(decoded.batch.input_ids),
+                num_micro_batches=result.micro_batches,
+                metrics=result.metrics,
+                weight_version=job.engine.weight_version,
+                log_probs_shifted=layout.encode(result.log_probs),
+                entropy=layout.encode(result.entropy),
+                warnings=decoded.warnings,
+            )
+
+        operation = await operation_of("FwdBwd", request, extra=digest)
+        timed = await operate(job, operation, apply, timeout=time_left(context))
+        self._metrics.trained_tokens.inc(timed.value.num_tokens)
+        response = training_pb2.FwdBwdResponse()
+        response.CopyFrom(timed.value)
+        response.timing.CopyFrom(_timing(timed))
+        return response
+
+    async def FwdNoGrad(self, request: training_pb2.FwdNoGradRequest, context: Any) -> training_pb2.FwdNoGradResponse:
+        job = self._job(request)
+        decoded, _ = await self._batch(request)
+        _check_vocabulary(job, decoded)
+        temperature = request.temperature if request.HasField("temperature") else 1.0
+        asked = time.monotonic()
+        result = await guarded(
+            job, lambda: job.engine.fwd_no_grad(decoded.batch, temperature=temperature, entropy=request.entropy)
+        )
+        return training_pb2.FwdNoGradResponse(
+            log_probs_shifted=decoded.layout.encode(result.log_probs),
+            entropy=decoded.layout.encode(result.entropy),
+            weight_version=result.weight_version,
+            timing=sampling_pb2.Timing(run=_duration(time.monotonic() - asked)),
+        )
+
+    async def Step(self, request: training_pb2.StepRequest, context: Any) -> training_pb2.StepResponse:
+        job = self._job(request)
+        lr = request.learning_rate if request.HasField("learning_rate") else None
+        clip = request.max_grad_norm if request.HasField("max_grad_norm") else None
+
+        async def apply() -> training_pb2.StepResponse:
+            result = await job.engine.step(lr=lr, max_grad_norm=clip)
+            job.set_version(result.weight_version)
+            self._metrics.optimizer_steps.inc()
+            return training_pb2.StepResponse(
+                grad_norm=result.grad_norm,
+                learning_rate=result.lr,
+                weight_version=result.weight_version,
+                step=result.step,
+            )
+
+        timed = await operate(job, await operation_of("Step", request), apply, timeout=time_left(context))
+        response = training_pb2.StepResponse()
+        response.CopyFrom(timed.value)
+        response.timing.CopyFrom(_timing(timed))
+        return response
+
+    async def SaveCheckpoint(
+        self, request: training_pb2.SaveCheckpointRequest, context: Any
+    ) -> training_pb2.SaveCheckpointResponse:
+        job = self._job(request)
+        tenant = current_caller().tenant
+
+        async def apply() -> training_pb2.Checkpoint:
+            name = request.name or f"job-{job.job_id}-version-{job.engine.weight_version}"
+            path = self._checkpoints.new(tenant, name)
+            info = await job.engine.save_checkpoint(path, name=name)
+            await asyncio.to_thread(self._checkpoints.note_job, path, job.job_id)
+            return encode_checkpoint(info, job.job_id)
+
+        timed = await operate(job, await operation_of("SaveCheckpoint", request), apply, timeout=time_left(context))
+        return training_pb2.SaveCheckpointResponse(checkpoint=timed.value, timing=_timing(timed))
+
+    async def LoadCheckpoint(
+        self, request: training_pb2.LoadCheckpointRequest, context: Any
+    ) -> training_pb2.LoadCheckpointResponse:
+        job = self._job(request)
+        tenant = current_caller().tenant
+        path = self._checkpoints.existing(tenant, request.name)
+
+        async def apply() -> training_pb2.LoadCheckpointResponse:
+            result = await job.engine.load_checkpoint(path)
+            job.set_version(result.weight_version)
+            return training_pb2.LoadCheckpointResponse(
+                checkpoint=next(
+                    encode_checkpoint(info, job_id)
+                    for info, job_id in self._checkpoints.list(tenant)
+                    if info.name == request.name
+                ),
+                weight_version=result.weight_version,
+                step=result.step,
+            )
+
+        timed = await operate(job, await operation_of("LoadCheckpoint", request), apply, timeout=time_left(context))
+        response = training_pb2.LoadCheckpointResponse()
+        response.CopyFrom(timed.value)
+        response.timing.CopyFrom(_timing(timed))
+        return response
+
+    async def ListCheckpoints(
+        self, request: training_pb2.ListCheckpointsRequest, context: Any
+    ) -> training_pb2.ListCheckpointsResponse:
+        found = await asyncio.to_thread(self._checkpoints.list, current_caller().tenant)
+        if request.job_id:
+            found = [entry for entry in found if entry[1] == request.job_id]
+        start = _page_start(request.page_token)
+        size = request.page_size if request.HasField("page_size") else 100
+        page = found[start : start + size]
+        more = start + size < len(found)
+        return training_pb2.ListCheckpointsResponse(
+            checkpoints=[encode_checkpoint(info, job_id) for info, job_id in page],
+            next_page_token=str(start + size) if more else "",
+        )
+
+    async def SleepTraining(self, request: Any, context: Any) -> training_pb2.SleepTrainingResponse:
+        raise _no_sleep("SleepTraining", self._job(request))
+
+    async def WakeTraining(self, request: Any, context: Any) -> training_pb2.WakeTrainingResponse:
+        raise _no_sleep("WakeTraining", self._job(request))
+
+    async def EmptyTrainingCache(self, request: Any, context: Any) -> training_pb2.EmptyTrainingCacheResponse:
+        raise _no_sleep("EmptyTrainingCache", self._job(request))
+
+
+def _no_sleep(method: str, job: TrainingJob) -> Unimplemented:
+    return Unimplemented(
+        "NOT_IN_THIS_VERSION",
+        f"{method}: trainers of this version do not sleep; save a checkpoint and destroy {job.name} to free its memory",
+    )
+
+
+def _parse(data: bytes) -> training_pb2.TrainingBatch:
+    try:
+        return training_pb2.TrainingBatch.FromString(data)
+    except DecodeError:
+        raise InvalidArgument.at("batch_id", "the uploaded bytes are no serialised TrainingBatch") from None
+
+
+def _check_vocabulary(job: TrainingJob, decoded: DecodedBatch) -> None:
+    size = job.engine.vocab_size
+    ids = decoded.batch.input_ids
+    if int(ids.max()) >= size:
+        row = int(np.searchsorted(decoded.batch.row_offsets, int(ids.argmax()), side="right")) - 1
+        raise InvalidArgument.at(
+            "batch.input_ids", f"row {row} holds token {int(ids.max())}; the model's tokens are 0 to {size - 1}"
+        )
+
+
+def _page_start(token: str) -> int:
+    if not token:
+        return 0
+    if not token.isascii() or not token.isdigit():
+        raise InvalidArgument.at("page_token", "is not one that this server gave out")
+    return int(token)

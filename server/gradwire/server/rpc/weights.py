@@ -1,0 +1,147 @@
+"""WeightService: syncs, updates from outside, and proofs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from gradwire.server.codec.jobs import IN_FLIGHT, timestamp
+from gradwire.server.codec.tensor import dtype_name
+from gradwire.server.domain.caller import current_caller
+from gradwire.server.domain.jobs import JobKind
+from gradwire.server.domain.registry import JobRegistry
+from gradwire.server.domain.training import guarded, operate
+from gradwire.server.domain.updates import IncomingTensor, WeightUpdates
+from gradwire.server.domain.weights import SAFETENSORS_DTYPES, SyncReport, WeightSync
+from gradwire.server.engines.weights import InFlightPolicy, TensorChecksum
+from gradwire.server.errors import FailedPrecondition, InvalidArgument
+from gradwire.server.rpc.operation import operation_of, time_left
+from gradwire.server.rpc.training import _duration
+from gradwire.v1 import tensor_pb2, weight_pb2, weight_pb2_grpc
+
+_DEFAULT_TIMEOUT_S = 60.0
+_DTYPES = {
+    "F32": tensor_pb2.DATA_TYPE_FLOAT32,
+    "BF16": tensor_pb2.DATA_TYPE_BFLOAT16,
+    "F16": tensor_pb2.DATA_TYPE_FLOAT16,
+}
+
+
+class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
+    """Adapter of weights on the move."""
+
+    def __init__(self, jobs: JobRegistry, sync: WeightSync, updates: WeightUpdates) -> None:
+        self._jobs = jobs
+        self._sync = sync
+        self._updates = updates
+
+    async def Sync(self, request: weight_pb2.SyncRequest, context: Any) -> weight_pb2.SyncResponse:
+        caller = current_caller()
+        source = self._jobs.training(request.training_job_id, caller, field="training_job_id")
+        target = self._jobs.sampling(request.sampling_job_id, caller, field="sampling_job_id")
+        _check_transport(request.transport)
+
+        async def apply() -> SyncReport:
+            policy = IN_FLIGHT.get(request.in_flight, InFlightPolicy.KEEP)
+            return await self._sync.sync(source, target, in_flight=policy, verify=request.verify)
+
+        timed = await operate(source, await operation_of("Sync", request), apply, timeout=time_left(context))
+        report = timed.value
+        return weight_pb2.SyncResponse(
+            weight_version=report.weight_version,
+            size_bytes=report.num_bytes,
+            num_tensors=report.num_tensors,
+            transport=weight_pb2.WEIGHT_TRANSPORT_SHARED_MEMORY,
+            export_time=_duration(report.export_s),
+            pause_time=_duration(report.pause_s),
+            total_time=_duration(report.total_s),
+        )
+
+    async def BeginUpdate(self, request: weight_pb2.BeginUpdateRequest, context: Any) -> weight_pb2.BeginUpdateResponse:
+        caller = current_caller()
+        job = self._jobs.sampling(request.sampling_job_id, caller, field="sampling_job_id")
+        tensors = [
+            IncomingTensor(spec.name, dtype_name(spec.dtype), tuple(spec.shape), spec.sha256)
+            for spec in request.manifest
+        ]
+        timeout = request.timeout.ToTimedelta().total_seconds() if request.HasField("timeout") else _DEFAULT_TIMEOUT_S
+        update_id, total = await self._updates.begin(job, tensors, request.weight_version, timeout, caller)
+        return weight_pb2.BeginUpdateResponse(update_id=update_id, total_bytes=total)
+
+    async def TransferUpdate(
+        self, request_iterator: AsyncIterator[weight_pb2.TransferUpdateRequest], context: Any
+    ) -> weight_pb2.TransferUpdateResponse:
+        caller = current_caller()
+        update_id = ""
+        async for piece in request_iterator:
+            update_id = update_id or piece.update_id
+            if not update_id:
+                raise InvalidArgument.at("update_id", "is required in the first message")
+            self._updates.receive(update_id, piece.name, piece.offset, piece.data, caller)
+        if not update_id:
+            raise InvalidArgument.at("update_id", "is required; the stream was empty")
+        received, whole = self._updates.progress(update_id, caller)
+        return weight_pb2.TransferUpdateResponse(received_bytes=received, complete_tensors=whole)
+
+    async def CommitUpdate(
+        self, request: weight_pb2.CommitUpdateRequest, context: Any
+    ) -> weight_pb2.CommitUpdateResponse:
+        policy = IN_FLIGHT.get(request.in_flight, InFlightPolicy.KEEP)
+        # Shielded: a caller that goes away in the middle must not leave half an update.
+        version, pause_s = await asyncio.shield(
+            asyncio.ensure_future(self._updates.commit(request.update_id, policy, current_caller()))
+        )
+        return weight_pb2.CommitUpdateResponse(weight_version=version, pause_time=_duration(pause_s))
+
+    async def AbortUpdate(self, request: weight_pb2.AbortUpdateRequest, context: Any) -> weight_pb2.AbortUpdateResponse:
+        self._updates.abort(request.update_id, current_caller())
+        return weight_pb2.AbortUpdateResponse()
+
+    async def GetNorm(self, request: weight_pb2.GetNormRequest, context: Any) -> weight_pb2.GetNormResponse:
+        job = self._jobs.get(request.job_id, current_caller())
+        job.require_working()
+        norm = await guarded(job, job.engine.weight_norm)
+        return weight_pb2.GetNormResponse(norm=norm, weight_version=job.weight_version)
+
+    async def GetChecksums(
+        self, request: weight_pb2.GetChecksumsRequest, context: Any
+    ) -> weight_pb2.GetChecksumsResponse:
+        job = self._jobs.get(request.job_id, current_caller())
+        job.require_working()
+        if job.kind is JobKind.TRAINING:
+            dtype = dtype_name(request.dtype) if request.dtype else job.config.dtype
+            found = await guarded(job, lambda: job.engine.checksums(SAFETENSORS_DTYPES[dtype]))
+        else:
+            found = await guarded(job, job.engine.checksums)
+        return weight_pb2.GetChecksumsResponse(
+            checksums=[_encode_checksum(c) for c in found], weight_version=job.weight_version
+        )
+
+    async def GetVersion(self, request: weight_pb2.GetVersionRequest, context: Any) -> weight_pb2.GetVersionResponse:
+        job = self._jobs.get(request.job_id, current_caller())
+        return weight_pb2.GetVersionResponse(weight_version=job.weight_version, since=timestamp(job.version_since))
+
+    async def expire_forever(self) -> None:
+        """Give up updates that nobody feeds, until cancelled."""
+        while True:
+            await asyncio.sleep(1.0)
+            self._updates.expire()
+
+
+def _check_transport(transport: weight_pb2.WeightTransport) -> None:
+    if transport not in (weight_pb2.WEIGHT_TRANSPORT_UNSPECIFIED, weight_pb2.WEIGHT_TRANSPORT_SHARED_MEMORY):
+        name = weight_pb2.WeightTransport.Name(transport)
+        raise FailedPrecondition(
+            "TRANSPORT_UNAVAILABLE",
+            f"transport: this server does not carry weights by {name}; it does by WEIGHT_TRANSPORT_SHARED_MEMORY",
+        )
+
+
+def _encode_checksum(checksum: TensorChecksum) -> weight_pb2.TensorChecksum:
+    return weight_pb2.TensorChecksum(
+        name=checksum.name,
+        dtype=_DTYPES[checksum.dtype],
+        shape=checksum.shape,
+        sha256=bytes.fromhex(checksum.sha256),
+    )
