@@ -147,3 +147,13 @@ def test_command_line_errors_go_to_stderr_with_exit_code_1(capsys: pytest.Captur
     assert main(["model", "pull", "tinny"]) == 1
     output = capsys.readouterr()
     assert output.out == "" and "Did you mean tiny?" in output.err
+
+
+def test_command_line_in_a_client_only_install_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "gradwire.server.models.tiny", raising=False)
+    monkeypatch.delattr("gradwire.server.models.tiny", raising=False)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert main(["model", "pull", "tiny"]) == 1
+    assert "needs the package tokenizers" in capsys.readouterr().err
