@@ -223,7 +223,9 @@ def _capabilities(settings: Settings) -> Capabilities:
     for name in loss_names():
         loss = resolve_loss(name)
         aliases = tuple(alias for alias, target in ALIASES.items() if target == name)
-        losses.append(LossDescription(name, aliases, tuple(field.name for field in fields(loss.config_type)), loss.summary))
+        losses.append(
+            LossDescription(name, aliases, tuple(field.name for field in fields(loss.config_type)), loss.summary)
+        )
     return Capabilities(
         version=importlib.metadata.version("gradwire"),
         services=SERVICES,

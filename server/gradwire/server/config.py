@@ -58,28 +58,28 @@ class SamplerSettings(_Strict):
     """Of the sampling job that the server is started with. 0: the engine decides."""
 
     dtype: str = "auto"
-    max_model_len: int = Field(0, ge=0)
-    max_num_seqs: int = Field(0, ge=0)
-    max_num_batched_tokens: int = Field(0, ge=0)
-    kv_cache_bytes: int = Field(0, ge=0)
-    gpu_memory_utilization: float = Field(0.0, ge=0, le=1)
-    tensor_parallel_size: int = Field(1, ge=1)
-    data_parallel_size: int = Field(1, ge=1)
-    max_log_probs: int = Field(20, ge=0, le=1024)
+    max_model_len: int = Field(default=0, ge=0)
+    max_num_seqs: int = Field(default=0, ge=0)
+    max_num_batched_tokens: int = Field(default=0, ge=0)
+    kv_cache_bytes: int = Field(default=0, ge=0)
+    gpu_memory_utilization: float = Field(default=0.0, ge=0, le=1)
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    data_parallel_size: int = Field(default=1, ge=1)
+    max_log_probs: int = Field(default=20, ge=0, le=1024)
     enable_prefix_caching: bool = True
     enforce_eager: bool | None = None
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
 
 
 class LimitSettings(_Strict):
     """Bounds that protect the server."""
 
-    max_message_bytes: int = Field(32 * MIB, ge=MIB, le=1024 * MIB)
-    max_upload_bytes: int = Field(1024 * MIB, ge=MIB)
-    max_stored_upload_bytes: int = Field(4096 * MIB, ge=MIB)
-    max_calls_per_service: int = Field(4096, ge=1)
-    max_jobs: int = Field(16, ge=1)
-    drain_seconds: float = Field(30.0, ge=0)
+    max_message_bytes: int = Field(default=32 * MIB, ge=MIB, le=1024 * MIB)
+    max_upload_bytes: int = Field(default=1024 * MIB, ge=MIB)
+    max_stored_upload_bytes: int = Field(default=4096 * MIB, ge=MIB)
+    max_calls_per_service: int = Field(default=4096, ge=1)
+    max_jobs: int = Field(default=16, ge=1)
+    drain_seconds: float = Field(default=30.0, ge=0)
 
 
 class Settings(BaseSettings):
@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     http: str | None = None
     model: str = ""
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".local" / "share" / "gradwire")
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
+    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
     reflection: bool = True
     shared_memory: bool = True
     sampler: SamplerSettings = SamplerSettings()

@@ -117,7 +117,7 @@ class _Decoder:
 
     def column(self, field: str) -> Array | None:
         """A column's values on the flat rows, None when it is absent."""
-        if not self.message.HasField(field):  # type: ignore[arg-type]
+        if not self.message.HasField(field):
             return None
         where = f"{self.path}.{field}"
         tensor: tensor_pb2.BatchTensor = getattr(self.message, field)
@@ -175,7 +175,7 @@ def decode_batch(
     """
     decoder = _Decoder(message, path, allow_shared_memory)
     for field in ("versions", "prompt_group_ids"):
-        if message.HasField(field):  # type: ignore[arg-type]
+        if message.HasField(field):
             raise InvalidArgument.at(f"{path}.{field}", "is not used by any loss of this server; leave it out")
     columns: dict[str, npt.NDArray[np.float32]] = {}
     for field, name in _COLUMNS.items():

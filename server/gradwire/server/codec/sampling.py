@@ -50,10 +50,10 @@ def decode_params(message: sampling_params_pb2.SamplingParams, *, max_log_probs:
     # A proto float is 32 bits wide; round it to what the caller wrote, so that 0.7 is 0.7 again.
     values: dict[str, object] = {}
     for name in _SCALARS:
-        value = getattr(message, name) if message.HasField(name) else _DEFAULTS[name]  # type: ignore[arg-type]
+        value = getattr(message, name) if message.HasField(name) else _DEFAULTS[name]
         values[name] = float(f"{value:.7g}") if isinstance(value, float) else value
     for name in _OPTIONAL:
-        values[name] = getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
+        values[name] = getattr(message, name) if message.HasField(name) else None
     for name in _LISTS:
         values[name] = tuple(getattr(message, name))
     values["max_tokens"] = message.max_tokens if message.HasField("max_tokens") else UNLIMITED

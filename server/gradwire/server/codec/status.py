@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2, message
@@ -107,7 +108,8 @@ def from_status(status: status_pb2.Status) -> errors.GradwireError:
 
 def from_rpc_error(error: grpc.RpcError) -> errors.GradwireError:
     """The error behind a failed call of ours to another gradwire process."""
-    for key, value in error.trailing_metadata() or ():
+    trailers: Any = error.trailing_metadata() or ()
+    for key, value in trailers:
         if key == DETAILS_KEY:
             return from_status(status_pb2.Status.FromString(value))
     code: int = error.code().value[0]

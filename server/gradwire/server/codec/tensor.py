@@ -33,7 +33,7 @@ _MAX_ELEMENTS = 2**40  # far above any message; a product beyond it is a mistake
 
 def dtype_name(code: int) -> str:
     """`DATA_TYPE_FLOAT32` as "float32"."""
-    return tensor_pb2.DataType.Name(code).removeprefix("DATA_TYPE_").lower()  # type: ignore[arg-type]
+    return tensor_pb2.DataType.Name(code).removeprefix("DATA_TYPE_").lower()
 
 
 def _itemsize(code: int, path: str) -> np.dtype[Any]:

@@ -177,7 +177,7 @@ def _lay_out(tensors: Sequence[IncomingTensor]) -> WeightManifest:
 def _check_digests(update: _Update) -> None:
     for spec in update.manifest.tensors:
         digest = update.digests.get(spec.name)
-        if digest and hashlib.sha256(update.segment.array(spec.offset, spec.nbytes)).digest() != digest:
+        if digest and hashlib.sha256(update.segment.buffer[spec.offset : spec.offset + spec.nbytes]).digest() != digest:
             update.received[spec.name] = 0
             raise FailedPrecondition(
                 "CHECKSUM_MISMATCH",

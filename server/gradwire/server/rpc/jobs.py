@@ -38,7 +38,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         self._default_model = default_model
         self._creations: dict[str, OperationLog] = {}  # by tenant
 
-    async def CreateJobs(self, request: job_pb2.CreateJobsRequest, context: Any) -> None:
+    async def CreateJobs(self, request: job_pb2.CreateJobsRequest, context: Any) -> None:  # type: ignore[override]
         caller = current_caller()
         lines: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
 
     async def _create(self, request: job_pb2.CreateJobsRequest, tenant: str, apply: Callable[[], Any]) -> list[AnyJob]:
         if not request.request_id:
-            return await apply()  # type: ignore[no-any-return]
+            return await apply()
         log = self._creations.setdefault(tenant, OperationLog("job creation"))
         fingerprint = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
         return await log.run(Operation(request.request_id, fingerprint=fingerprint), apply)
@@ -122,7 +122,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
             leases.append(lease)
         return job_pb2.HeartbeatResponse(leases=leases)
 
-    async def WatchJob(self, request: job_pb2.WatchJobRequest, context: Any) -> None:
+    async def WatchJob(self, request: job_pb2.WatchJobRequest, context: Any) -> None:  # type: ignore[override]
         job = self._jobs.get(request.job_id, current_caller())
         lines = job.watch()
         try:

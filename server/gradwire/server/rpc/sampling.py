@@ -123,7 +123,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
             usage=usage,
         )
 
-    async def GenerateStream(self, request: sampling_pb2.GenerateStreamRequest, context: Any) -> None:
+    async def GenerateStream(self, request: sampling_pb2.GenerateStreamRequest, context: Any) -> None:  # type: ignore[override]
         job = self._job(request)
         engine = job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)

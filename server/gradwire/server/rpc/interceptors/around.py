@@ -42,9 +42,9 @@ class CallInterceptor(aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
         """Wrap the handler of a call; an unknown method has none."""
         handler = await continuation(handler_call_details)
         if handler is None:
@@ -89,7 +89,7 @@ def _wrap(
 
     inner: Any = _function(handler)
     make = _MAKERS[handler.request_streaming, handler.response_streaming]
-    return make(  # type: ignore[no-any-return]
+    return make(
         stream_response if handler.response_streaming else unary_response,
         request_deserializer=handler.request_deserializer,
         response_serializer=handler.response_serializer,

@@ -7,7 +7,6 @@ from typing import Any
 
 import protovalidate
 
-from buf.validate import validate_pb2
 from gradwire.server.errors import FieldViolation, InvalidArgument
 from gradwire.server.rpc.interceptors.around import Call, CallInterceptor
 
@@ -36,7 +35,7 @@ class ValidationInterceptor(CallInterceptor):
         ]
 
 
-def _path(path: validate_pb2.FieldPath) -> str:
+def _path(path: Any) -> str:
     """`prompts[0].text`, as a caller would write it."""
     text = ""
     for element in path.elements:
