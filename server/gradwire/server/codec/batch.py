@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -198,3 +198,10 @@ def decode_batch(
         columns=columns,
     )
     return DecodedBatch(batch, BatchLayout(decoder.offsets, decoder.mask), tuple(warnings))
+
+
+def fill_column(decoded: DecodedBatch, name: str, value: float, warning: str) -> DecodedBatch:
+    """The batch with a column of one value, and a warning that says so."""
+    column = np.full(len(decoded.batch.input_ids), value, dtype=np.float32)
+    batch = replace(decoded.batch, columns={**decoded.batch.columns, name: column})
+    return replace(decoded, batch=batch, warnings=(*decoded.warnings, warning))

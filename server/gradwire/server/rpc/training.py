@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf import duration_pb2
 from google.protobuf.message import DecodeError
 
-from gradwire.server.codec.batch import DecodedBatch, decode_batch
+from gradwire.server.codec.batch import DecodedBatch, decode_batch, fill_column
 from gradwire.server.codec.jobs import struct_to_dict, timestamp
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import CheckpointStore
@@ -21,6 +21,7 @@ from gradwire.server.domain.training import Timed, guarded, operate
 from gradwire.server.domain.uploads import UploadStore
 from gradwire.server.engines.training import CheckpointInfo, LossSpec
 from gradwire.server.errors import InvalidArgument, Unimplemented
+from gradwire.server.losses.registry import resolve_loss
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.server.rpc.operation import operation_of, time_left
 from gradwire.v1 import sampling_pb2, training_pb2, training_pb2_grpc
@@ -113,6 +114,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         else:
             # The job's loss; keys given here override those of the job.
             loss = LossSpec(config.loss, {**config.loss_config, **struct_to_dict(request.loss.config)})
+        decoded = with_defaults(decoded, loss)
 
         async def apply() -> training_pb2.FwdBwdResponse:
             result = await job.engine.fwd_bwd(decoded.batch, loss, outputs=request.return_outputs)
@@ -247,6 +249,14 @@ def _no_sleep(method: str, job: TrainingJob) -> Unimplemented:
         "NOT_IN_THIS_VERSION",
         f"{method}: trainers of this version do not sleep; save a checkpoint and destroy {job.name} to free its memory",
     )
+
+
+def with_defaults(decoded: DecodedBatch, loss: LossSpec) -> DecodedBatch:
+    """The batch with natural values in columns that the loss needs and the caller left out."""
+    needed = resolve_loss(loss.name).columns
+    if "advantages" in needed and "advantages" not in decoded.batch.columns:
+        return fill_column(decoded, "advantages", 1.0, "no advantages: 1 everywhere")
+    return decoded
 
 
 def _parse(data: bytes) -> training_pb2.TrainingBatch:
