@@ -5,6 +5,8 @@ A non-finite number under the mask becomes an error that names its row, never a 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +17,7 @@ from gradwire.server.losses.registry import Loss
 
 COLUMNS = ("advantages", "old_log_probs", "prox_log_probs", "ref_log_probs")
 
-__all__ = ["COLUMNS", "check_layout", "check_loss_batch", "default_mask", "rows_of"]
+__all__ = ["COLUMNS", "check_layout", "check_loss_batch", "check_token_ids", "default_mask", "rows_of"]
 
 
 def check_layout(batch: TrainingBatch) -> None:
@@ -34,6 +36,13 @@ def check_layout(batch: TrainingBatch) -> None:
     for name, column in columns.items():
         if len(column) != total:
             raise InvalidArgument.at(f"batch.{name}", f"has {len(column)} entries, input_ids has {total}")
+
+
+def check_token_ids(batch: TrainingBatch, vocab_size: int) -> None:
+    """Raises InvalidArgument naming the row of the first id outside [0, vocab_size)."""
+    wrong = (batch.input_ids < 0) | (batch.input_ids >= vocab_size)
+    if wrong.any():
+        _fail(batch, "input_ids", int(np.flatnonzero(wrong)[0]), batch.input_ids, f"ids are in [0, {vocab_size})")
 
 
 def default_mask(batch: TrainingBatch) -> npt.NDArray[np.float32]:
@@ -103,7 +112,7 @@ def _check_finite(
         _fail(batch, name, int(scored[np.flatnonzero(wrong)[0]]), column, "must be finite wherever loss_mask is set")
 
 
-def _fail(batch: TrainingBatch, name: str, position: int, column: npt.NDArray[np.float32], rule: str) -> None:
+def _fail(batch: TrainingBatch, name: str, position: int, column: npt.NDArray[Any], rule: str) -> None:
     row = int(rows_of(batch, np.array([position]))[0])
     entry = position - int(batch.row_offsets[row])
     raise InvalidArgument.at(

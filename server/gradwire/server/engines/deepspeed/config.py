@@ -1,0 +1,69 @@
+"""Whether a training job's configuration can work, said before anything is started. No torch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from gradwire.server.engines.deepspeed.schedule import check_scheduler
+from gradwire.server.engines.training import OptimizerConfig, TrainingConfig
+from gradwire.server.errors import FieldViolation, InvalidArgument
+from gradwire.server.losses import resolve_loss
+from gradwire.server.losses.names import did_you_mean
+
+DTYPES = ("float32", "bfloat16")
+OPTIMIZERS = ("adamw", "sgd")
+
+
+def checked_config(config: TrainingConfig) -> TrainingConfig:
+    """The configuration with `threads` resolved. Raises InvalidArgument naming every bad field."""
+    bad = [*_job_problems(config), *_optimizer_problems(config.optimizer)]
+    if bad:
+        raise InvalidArgument([FieldViolation(f"config.{field}", text) for field, text in bad])
+    check_scheduler(config.scheduler)
+    resolve_loss(config.loss, path="config.loss").parse(config.loss_config, path="config.loss_config")
+    return config if config.threads else replace(config, threads=max(1, _cores() // config.num_workers))
+
+
+def _job_problems(config: TrainingConfig) -> list[tuple[str, str]]:
+    bad = []
+    if not (Path(config.model_path) / "config.json").is_file():
+        bad.append(("model_path", f"{config.model_path!r} is not a model folder: it holds no config.json"))
+    if config.dtype not in DTYPES:
+        bad.append(("dtype", f"{config.dtype!r} is none of {', '.join(DTYPES)}.{did_you_mean(config.dtype, DTYPES)}"))
+    if config.zero_stage not in range(4):
+        bad.append(("zero_stage", f"must be 0, 1, 2 or 3, is {config.zero_stage}"))
+    if config.num_workers < 1:
+        bad.append(("num_workers", f"must be at least 1, is {config.num_workers}"))
+    if config.max_tokens_per_micro_batch < 1:
+        bad.append(("max_tokens_per_micro_batch", f"must be at least 1, is {config.max_tokens_per_micro_batch}"))
+    if not 0 <= config.max_grad_norm < float("inf"):
+        bad.append(("max_grad_norm", f"must be finite and >= 0, is {config.max_grad_norm}"))
+    if config.threads < 0:
+        bad.append(("threads", f"must be >= 0, is {config.threads}"))
+    return bad
+
+
+def _optimizer_problems(config: OptimizerConfig) -> list[tuple[str, str]]:
+    bad = []
+    if config.name not in OPTIMIZERS:
+        bad.append(
+            ("name", f"{config.name!r} is none of {', '.join(OPTIMIZERS)}.{did_you_mean(config.name, OPTIMIZERS)}")
+        )
+    if not 0 <= config.lr < float("inf"):
+        bad.append(("lr", f"must be finite and >= 0, is {config.lr}"))
+    if any(not 0 <= beta < 1 for beta in config.betas):
+        bad.append(("betas", f"must be in [0, 1), are {config.betas}"))
+    if not config.eps > 0:
+        bad.append(("eps", f"must be > 0, is {config.eps}"))
+    if not config.weight_decay >= 0:
+        bad.append(("weight_decay", f"must be >= 0, is {config.weight_decay}"))
+    if not 0 <= config.momentum < 1:
+        bad.append(("momentum", f"must be in [0, 1), is {config.momentum}"))
+    return [(f"optimizer.{key}", text) for key, text in bad]
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

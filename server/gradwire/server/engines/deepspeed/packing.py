@@ -1,0 +1,189 @@
+"""Which rows share a micro-batch, and how their tokens are laid out in it. Numpy only.
+
+Rows are cut after their last scored token (nothing behind it can matter to a causal model), rows with
+the same prompt keep one copy of it, and what remains is placed by first-fit-decreasing into micro-batches
+of a token budget. Rows never attend to each other: `Segments` says what each token may see.
+Does not know: torch, attention, losses.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+MIN_SHARED_PREFIX = 8
+"""Prompts shorter than this are not shared: it would save little and tie rows together for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Runs of packed tokens. A token sees its segment's prefix, and its own segment up to itself. All [G]."""
+
+    start: Ints
+    length: Ints
+    prefix_start: Ints
+    prefix_length: Ints  # 0: no prefix
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """T packed tokens that score N entries of R rows. `source` points into the batch's flat columns."""
+
+    tokens: Ints  # [T]
+    positions: Ints  # [T], from 0 in each row
+    segments: Segments
+    hidden: Ints  # [N] packed position whose hidden state scores the entry
+    labels: Ints  # [N] token that is scored
+    source: Ints  # [N] flat position of the entry in the batch
+    rows: Ints  # [N] index into row_ids
+    row_ids: Ints  # [R] rows of the batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    row: int
+    start: int  # flat position of its first token
+    length: int  # tokens that are needed as input
+    scored: Ints  # positions within the row
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Rows that stay together: one shared prefix of `prefix` tokens (0: none, then it is one row)."""
+
+    prefix: int
+    rows: tuple[_Row, ...]
+
+    @property
+    def tokens(self) -> int:
+        return self.prefix + sum(row.length - self.prefix for row in self.rows)
+
+
+def plan(
+    input_ids: npt.NDArray[np.int32],
+    row_offsets: Ints,
+    mask: npt.NDArray[np.float32],
+    *,
+    budget: int,
+    share_prefixes: bool = True,
+) -> list[MicroBatch]:
+    """Micro-batches of at most `budget` packed tokens; a longer row goes alone. Unscored rows are left out."""
+    units = _units(input_ids, row_offsets, mask, budget=budget, share=share_prefixes)
+    bins = first_fit_decreasing([unit.tokens for unit in units], budget)
+    return [_lay_out(input_ids, [units[index] for index in members]) for members in bins]
+
+
+def split_rows(
+    input_ids: npt.NDArray[np.int32], row_offsets: Ints, mask: npt.NDArray[np.float32], parts: int
+) -> list[Ints]:
+    """Rows of each of `parts` ranks, in rising order, balanced by packed tokens; a part may be empty.
+
+    Rows with the same prompt go to the same rank as long as that does not unbalance the ranks.
+    """
+    total = sum(unit.tokens for unit in _units(input_ids, row_offsets, mask, budget=len(input_ids) + 1, share=True))
+    # Units of at most a quarter of a rank's share: small enough to balance, large enough to share prompts.
+    units = _units(input_ids, row_offsets, mask, budget=max(1, total // (4 * parts)), share=parts > 0)
+    loads, members = [0] * parts, [list[int]() for _ in range(parts)]
+    for unit in sorted(units, key=lambda unit: -unit.tokens):
+        lightest = loads.index(min(loads))
+        loads[lightest] += unit.tokens
+        members[lightest] += [row.row for row in unit.rows]
+    return [np.array(sorted(rows), np.int64) for rows in members]
+
+
+def first_fit_decreasing(sizes: Sequence[int], capacity: int) -> list[list[int]]:
+    """Bins of indices; each bin's sizes sum to at most `capacity`, but for one larger item alone."""
+    bins: list[list[int]] = []
+    room: list[int] = []
+    for index in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        for target, free in enumerate(room):
+            if sizes[index] <= free:
+                bins[target].append(index)
+                room[target] -= sizes[index]
+                break
+        else:
+            bins.append([index])
+            room.append(capacity - sizes[index])
+    return bins
+
+
+def _units(
+    input_ids: npt.NDArray[np.int32], row_offsets: Ints, mask: npt.NDArray[np.float32], *, budget: int, share: bool
+) -> list[_Unit]:
+    units: list[_Unit] = []
+    by_prompt: dict[bytes, list[_Row]] = defaultdict(list)
+    for row in range(len(row_offsets) - 1):
+        start, end = int(row_offsets[row]), int(row_offsets[row + 1])
+        scored = np.flatnonzero(mask[start:end])
+        if not len(scored):
+            continue
+        planned = _Row(row, start, int(scored[-1]) + 1, scored)
+        # The prompt is what stands before the first scored token: entry i scores token i + 1.
+        prompt = int(scored[0]) + 1
+        if share and prompt >= MIN_SHARED_PREFIX:
+            by_prompt[input_ids[start : start + prompt].tobytes()].append(planned)
+        else:
+            units.append(_Unit(0, (planned,)))
+    for rows in by_prompt.values():
+        units += _split_group(rows, budget)
+    return units
+
+
+def _split_group(rows: Sequence[_Row], budget: int) -> Iterable[_Unit]:
+    """Groups too large for one micro-batch become several, each with its own copy of the prompt."""
+    prefix = int(rows[0].scored[0]) + 1
+    bins = first_fit_decreasing([row.length - prefix for row in rows], max(budget - prefix, 1))
+    for members in bins:
+        shared = len(members) > 1
+        yield _Unit(prefix if shared else 0, tuple(rows[i] for i in sorted(members)))
+
+
+def _lay_out(input_ids: npt.NDArray[np.int32], units: Sequence[_Unit]) -> MicroBatch:
+    taken: list[Ints] = []  # flat batch positions of the packed tokens, run by run
+    positions: list[Ints] = []
+    segments: list[tuple[int, int, int, int]] = []
+    hidden: list[Ints] = []
+    source: list[Ints] = []
+    rows: list[Ints] = []
+    row_ids: list[int] = []
+    size = 0
+
+    def append(start: int, first: int, last: int, prefix: tuple[int, int]) -> int:
+        """One segment: tokens [first, last) of the row at `start`; returns its packed position."""
+        nonlocal size
+        at = size
+        taken.append(np.arange(start + first, start + last))
+        positions.append(np.arange(first, last))
+        segments.append((at, last - first, *prefix))
+        size += last - first
+        return at
+
+    for unit in units:
+        prefix_at = append(unit.rows[0].start, 0, unit.prefix, (0, 0)) if unit.prefix else 0
+        for row in unit.rows:
+            own_at = size
+            if row.length > unit.prefix:
+                append(row.start, unit.prefix, row.length, (prefix_at, unit.prefix))
+            in_prefix = row.scored < unit.prefix
+            hidden.append(np.where(in_prefix, prefix_at + row.scored, own_at + row.scored - unit.prefix))
+            source.append(row.start + row.scored)
+            rows.append(np.full(len(row.scored), len(row_ids), np.int64))
+            row_ids.append(row.row)
+    columns = np.array(segments, np.int64).reshape(-1, 4).T
+    scored = np.concatenate(source)
+    return MicroBatch(
+        tokens=input_ids[np.concatenate(taken)].astype(np.int64),
+        positions=np.concatenate(positions),
+        segments=Segments(*(np.ascontiguousarray(column) for column in columns)),
+        hidden=np.concatenate(hidden),
+        labels=input_ids[scored + 1].astype(np.int64),
+        source=scored,
+        rows=np.concatenate(rows),
+        row_ids=np.array(row_ids, np.int64),
+    )

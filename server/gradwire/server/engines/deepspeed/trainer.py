@@ -1,0 +1,238 @@
+"""One rank of a training job: forward, backward, step. The heart of a worker process.
+
+Knows: deepspeed's engine, micro-batches, the registry of losses. Does not know: gRPC, processes, how
+checkpoints lie on disk (checkpoint.py) or how weights leave (export.py). Every method is a collective: all
+ranks call it with the same arguments but for their rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gradwire.server.engines.deepspeed.backend import start_backend
+from gradwire.server.engines.deepspeed.gradients import all_finite, gradient_store, restore, snapshot
+from gradwire.server.engines.deepspeed.model import tensors_of
+from gradwire.server.engines.deepspeed.packing import MicroBatch, plan
+from gradwire.server.engines.deepspeed.schedule import learning_rate
+from gradwire.server.engines.training import StepResult, TrainingConfig
+from gradwire.server.errors import FailedPrecondition, InvalidArgument
+from gradwire.server.losses import LossConfig, LossNormalizer, resolve_loss
+from gradwire.server.losses.inputs import LossInputs
+from gradwire.server.losses.metrics import Metric, merge_metrics
+from gradwire.server.losses.registry import Loss, LossFunction
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class RankBatch:
+    """This rank's rows, possibly none. `row_ids` are their numbers in the caller's batch, for errors."""
+
+    input_ids: npt.NDArray[np.int32]
+    row_offsets: npt.NDArray[np.int64]
+    row_ids: npt.NDArray[np.int64]
+    mask: Floats
+    columns: Mapping[str, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class RankResult:
+    """This rank's summand of a call. Arrays are flat on the rank's rows, 0 where the mask is 0."""
+
+    metrics: Mapping[str, Metric]
+    micro_batches: int
+    log_probs: Floats
+    entropy: Floats
+
+
+class Trainer:
+    """One rank. `steps` counts optimizer steps; `weight_version` also rises when a checkpoint is loaded."""
+
+    def __init__(self, config: TrainingConfig, *, rank: int, world: int, master_port: int) -> None:
+        self.config = config
+        started = start_backend(config, rank=rank, world=world, master_port=master_port)
+        self.engine, self.policy, self.ranks = started.engine, started.policy, started.ranks
+        self.optimizer = started.optimizer
+        self.gradients = gradient_store(self.engine)
+        self.accumulated = 0  # fwd_bwd calls since the last step
+        self.steps = 0
+        self.weight_version = 0
+
+    def fwd_bwd(self, batch: RankBatch, name: str, options: Mapping[str, Any], whole: LossNormalizer) -> RankResult:
+        """Add the gradients of these rows' share of the loss.
+
+        All or nothing: every micro-batch's log-probs and loss are checked on all ranks before its backward
+        pass, and what earlier micro-batches of the call added is taken back when a later one fails.
+        """
+        loss = resolve_loss(name)
+        config = loss.parse(options)
+        function = loss.load()
+        parts = self._plan(batch)
+        rounds = self.ranks.highest(len(parts))
+        # A copy of the gradients is cheaper than a forward pass ahead, and only needed where a failure
+        # could come after the first backward pass onto gradients of earlier calls.
+        saved = snapshot(self.gradients) if self.accumulated and rounds > 1 else None
+        log_probs, entropy = np.zeros(len(batch.mask), np.float32), np.zeros(len(batch.mask), np.float32)
+        metrics: list[Mapping[str, Metric]] = []
+        for index in range(rounds):
+            part = parts[index] if index < len(parts) else None
+            try:
+                found = self._one_round(part, batch, loss, config, function, whole)
+            except BaseException:
+                self._roll_back(saved, after=index)
+                raise
+            if part is not None and found is not None:
+                metrics.append(found.metrics)
+                log_probs[part.source], entropy[part.source] = found.log_probs, found.entropy
+        self.accumulated += 1
+        return RankResult(merge_metrics(metrics), len(parts), log_probs, entropy)
+
+    @torch.no_grad()
+    def fwd_no_grad(self, batch: RankBatch, temperature: float) -> tuple[Floats, Floats]:
+        """Log-probs and entropy of the rows' own tokens where the mask is set, 0 elsewhere."""
+        parts = self._plan(batch)
+        log_probs, entropy = np.zeros(len(batch.mask), np.float32), np.zeros(len(batch.mask), np.float32)
+        for index in range(self.ranks.highest(len(parts))):
+            part = parts[index] if index < len(parts) else _dummy()
+            lp, h = self.engine(*tensors_of(part, self.ranks.device), temperature)
+            if index < len(parts):
+                log_probs[part.source], entropy[part.source] = lp.float().cpu().numpy(), h.float().cpu().numpy()
+        rows = np.repeat(np.arange(len(batch.row_ids)), np.diff(batch.row_offsets))
+        everything = np.arange(len(batch.row_ids))
+        self.ranks.attempt(lambda: _check_finite(torch.from_numpy(log_probs), rows, everything, batch.row_ids))
+        return log_probs, entropy
+
+    def step(self, *, lr: float | None, max_grad_norm: float | None) -> StepResult:
+        """Apply the accumulated gradients and clear them.
+
+        Raises FailedPrecondition when there are none, and when they are not finite: then weights, optimizer
+        state and version stay as they are, and the gradients are cleared, since no later call could mend them.
+        """
+        if not self.accumulated:
+            raise FailedPrecondition("NO_GRADIENTS", "there are no accumulated gradients: call fwd_bwd before step")
+        rate = learning_rate(self.config.optimizer, self.config.scheduler, self.steps) if lr is None else lr
+        limit = self.config.max_grad_norm if max_grad_norm is None else max_grad_norm
+        if self.ranks.highest(int(not all_finite(self.gradients))):
+            raise self._not_finite()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        norm = self._step_plain(limit) if self.engine.zero_optimization_stage() == 0 else self._step_zero(limit)
+        self.accumulated = 0
+        if not math.isfinite(norm):
+            raise self._not_finite()
+        self.steps += 1
+        self.weight_version += 1
+        return StepResult(grad_norm=norm, lr=rate, weight_version=self.weight_version, step=self.steps)
+
+    def _one_round(
+        self,
+        part: MicroBatch | None,
+        batch: RankBatch,
+        loss: Loss,
+        config: LossConfig,
+        function: LossFunction,
+        whole: LossNormalizer,
+    ) -> RankResult | None:
+        """One micro-batch, or an empty one that only keeps the ranks' collectives in step."""
+        device = self.ranks.device
+        planned = part or _dummy()
+        log_probs, entropy = self.engine(*tensors_of(planned, device), config.temperature)
+        if part is None:
+            self.ranks.agree(None)
+            self.engine.backward(0.0 * log_probs.sum())
+            return None
+
+        def compute() -> tuple[Tensor, Mapping[str, Metric]]:
+            _check_finite(log_probs.detach(), part.rows, part.row_ids, batch.row_ids)
+            output = function(_inputs(part, batch, log_probs, entropy, device), config, whole)
+            if not bool(output.loss.isfinite()):
+                raise InvalidArgument.at(
+                    "batch",
+                    f"the loss {loss.name!r} is {float(output.loss)} for the rows "
+                    f"{batch.row_ids[part.row_ids][:8].tolist()}: its inputs are too far from the policy",
+                    reason="LOSS_NOT_FINITE",
+                )
+            return output.loss, output.metrics
+
+        value, metrics = self.ranks.attempt(compute)
+        # DeepSpeed averages over the ranks; the loss is a sum over them.
+        self.engine.backward(value * self.ranks.world)
+        return RankResult(metrics, 1, log_probs.detach().float().cpu().numpy(), entropy.detach().float().cpu().numpy())
+
+    def _plan(self, batch: RankBatch) -> list[MicroBatch]:
+        return plan(batch.input_ids, batch.row_offsets, batch.mask, budget=self.config.max_tokens_per_micro_batch)
+
+    def _roll_back(self, saved: list[Tensor | None] | None, *, after: int) -> None:
+        if saved is not None:
+            restore(self.gradients, saved)
+        elif after and not self.accumulated:
+            self.gradients.clear()
+
+    def _step_plain(self, limit: float) -> float:
+        """Stage 0: reduce, measure, clip, step."""
+        grads = [p.grad for p in self.policy.parameters() if p.grad is not None]
+        self.ranks.average(grads)
+        norm = float(torch.nn.utils.get_total_norm(grads))
+        if not math.isfinite(norm):
+            return norm
+        if limit and norm > limit:
+            for grad in grads:
+                grad.mul_(limit / (norm + 1e-6))
+        self.engine.step()
+        return norm
+
+    def _step_zero(self, limit: float) -> float:
+        """Stages 1 to 3: DeepSpeed reduces, measures and clips inside its step."""
+        self.engine.optimizer.clip_grad = limit
+        self.engine.step()
+        norm = self.engine.get_global_grad_norm()
+        return math.nan if norm is None else float(norm)
+
+    def _not_finite(self) -> FailedPrecondition:
+        self.gradients.clear()
+        self.accumulated = 0
+        return FailedPrecondition(
+            "GRADIENT_NOT_FINITE",
+            "the accumulated gradients are not finite; they were cleared, and the weights are as before",
+        )
+
+
+def _inputs(part: MicroBatch, batch: RankBatch, log_probs: Tensor, entropy: Tensor, device: torch.device) -> LossInputs:
+    def column(values: Floats) -> Tensor:
+        return torch.from_numpy(values[part.source]).to(device=device, dtype=log_probs.dtype)
+
+    return LossInputs(
+        log_probs=log_probs,
+        entropy=entropy,
+        mask=column(batch.mask),
+        rows=torch.from_numpy(part.rows).to(device),
+        num_rows=len(part.row_ids),
+        **{name: column(values) for name, values in batch.columns.items()},
+    )
+
+
+def _check_finite(
+    log_probs: Tensor, rows: npt.NDArray[np.int64], row_ids: npt.NDArray[np.int64], caller_ids: npt.NDArray[np.int64]
+) -> None:
+    """Raise InvalidArgument naming the caller's row of the first log-prob that is not finite."""
+    wrong = ~log_probs.isfinite()
+    if bool(wrong.any()):
+        entry = int(wrong.nonzero()[0])
+        raise InvalidArgument.at(
+            "batch.input_ids",
+            f"row {int(caller_ids[row_ids[rows[entry]]])}: the policy's log-prob is {float(log_probs[entry])} "
+            "at a scored token",
+            reason="LOG_PROB_NOT_FINITE",
+        )
+
+
+def _dummy() -> MicroBatch:
+    return plan(np.zeros(2, np.int32), np.array([0, 2]), np.array([1, 0], np.float32), budget=2)[0]

@@ -1,0 +1,272 @@
+"""A worker process: one rank of a training job behind a gRPC server on a Unix socket.
+
+    python -m gradwire.server.engines.deepspeed.worker --socket PATH --rank R --world N --parent PID
+
+The main thread runs the operations one after the other (CUDA and DeepSpeed want one thread); gRPC's threads
+hand them over and wait. An operation that has begun runs to its end, whatever becomes of its caller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+
+from gradwire.server.codec.status import DETAILS_KEY, to_status
+from gradwire.server.engines.deepspeed import messages as m
+from gradwire.server.engines.deepspeed.lifeline import tie_to_parent
+from gradwire.server.errors import FailedPrecondition, GradwireError
+from gradwire.server.losses import LossNormalizer
+from gradwire.worker.v1 import worker_pb2 as pb
+from gradwire.worker.v1 import worker_pb2_grpc as rpc
+
+if TYPE_CHECKING:
+    from gradwire.server.engines.deepspeed.trainer import RankBatch, Trainer
+
+MESSAGE_LIMIT = 1 << 30
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+log = logging.getLogger("gradwire.worker")
+
+
+class MainThread:
+    """Runs what other threads submit, one after the other, on the thread that calls `run`."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[tuple[str, Callable[[], Any], Future[Any]] | None] = queue.Queue()
+        self.busy_with = ""
+
+    def submit(self, name: str, action: Callable[[], Any]) -> Future[Any]:
+        """The action's future; the action runs even if nobody waits for it."""
+        future: Future[Any] = Future()
+        self._queue.put((name, action, future))
+        return future
+
+    def stop(self) -> None:
+        """Make `run` return after what was submitted before."""
+        self._queue.put(None)
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while (entry := self._queue.get()) is not None:
+            self.busy_with, action, future = entry
+            try:
+                future.set_result(action())
+            except BaseException as error:
+                future.set_exception(error)
+            self.busy_with = ""
+
+
+class WorkerServicer(rpc.WorkerServiceServicer):
+    """worker.proto on a Trainer. What each call means stands in the proto."""
+
+    def __init__(self, main: MainThread, *, rank: int, world: int) -> None:
+        self._main = main
+        self._rank = rank
+        self._world = world
+        self._trainer: Trainer | None = None
+
+    def Health(self, request: pb.HealthRequest, context: grpc.ServicerContext) -> pb.HealthResponse:
+        return pb.HealthResponse(pid=os.getpid(), busy_with=self._main.busy_with)
+
+    def Init(self, request: pb.InitRequest, context: grpc.ServicerContext) -> pb.InitResponse:
+        return self._call(context, "Init", lambda: self._init(request))
+
+    def FwdBwd(self, request: pb.FwdBwdRequest, context: grpc.ServicerContext) -> pb.FwdBwdResponse:
+        def action() -> pb.FwdBwdResponse:
+            whole = LossNormalizer(request.mask_sum, request.active_rows, request.row_width)
+            result = self.trainer.fwd_bwd(_rows(request.rows), request.loss, m.mapping(request.loss_config), whole)
+            response = pb.FwdBwdResponse(metrics=m.metrics_to_proto(result.metrics), micro_batches=result.micro_batches)
+            if request.return_outputs:
+                response.log_probs, response.entropy = result.log_probs.tobytes(), result.entropy.tobytes()
+            return response
+
+        return self._call(context, "FwdBwd", action)
+
+    def FwdNoGrad(self, request: pb.FwdNoGradRequest, context: grpc.ServicerContext) -> pb.FwdNoGradResponse:
+        def action() -> pb.FwdNoGradResponse:
+            log_probs, entropy = self.trainer.fwd_no_grad(_rows(request.rows), request.temperature)
+            return pb.FwdNoGradResponse(log_probs=log_probs.tobytes(), entropy=entropy.tobytes())
+
+        return self._call(context, "FwdNoGrad", action)
+
+    def Step(self, request: pb.StepRequest, context: grpc.ServicerContext) -> pb.StepResponse:
+        def action() -> pb.StepResponse:
+            result = self.trainer.step(
+                lr=request.lr if request.HasField("lr") else None,
+                max_grad_norm=request.max_grad_norm if request.HasField("max_grad_norm") else None,
+            )
+            return pb.StepResponse(
+                grad_norm=result.grad_norm, lr=result.lr, weight_version=result.weight_version, step=result.step
+            )
+
+        return self._call(context, "Step", action)
+
+    def SaveCheckpoint(
+        self, request: pb.SaveCheckpointRequest, context: grpc.ServicerContext
+    ) -> pb.SaveCheckpointResponse:
+        def action() -> pb.SaveCheckpointResponse:
+            from gradwire.server.engines.deepspeed.checkpoint import save_checkpoint
+
+            info = save_checkpoint(self.trainer, Path(request.path), request.name)
+            return pb.SaveCheckpointResponse(
+                export_path=info.export_path,
+                weight_version=info.weight_version,
+                step=info.step,
+                nbytes=info.nbytes,
+                created_unix=info.created_unix,
+            )
+
+        return self._call(context, "SaveCheckpoint", action)
+
+    def LoadCheckpoint(
+        self, request: pb.LoadCheckpointRequest, context: grpc.ServicerContext
+    ) -> pb.LoadCheckpointResponse:
+        def action() -> pb.LoadCheckpointResponse:
+            from gradwire.server.engines.deepspeed.checkpoint import load_checkpoint
+
+            result = load_checkpoint(self.trainer, Path(request.path))
+            return pb.LoadCheckpointResponse(lr=result.lr, weight_version=result.weight_version, step=result.step)
+
+        return self._call(context, "LoadCheckpoint", action)
+
+    def GetManifest(self, request: pb.GetManifestRequest, context: grpc.ServicerContext) -> pb.GetManifestResponse:
+        def action() -> pb.GetManifestResponse:
+            from gradwire.server.engines.deepspeed.export import weight_manifest
+
+            manifest = weight_manifest(self.trainer, request.dtype)
+            return pb.GetManifestResponse(tensors=m.manifest_to_proto(manifest), total_bytes=manifest.total_bytes)
+
+        return self._call(context, "GetManifest", action)
+
+    def ExportWeights(
+        self, request: pb.ExportWeightsRequest, context: grpc.ServicerContext
+    ) -> pb.ExportWeightsResponse:
+        def action() -> pb.ExportWeightsResponse:
+            from gradwire.server.engines.deepspeed.export import export_weights
+
+            manifest = m.manifest_from_proto(request.tensors, request.total_bytes)
+            export_weights(self.trainer, request.segment, manifest)
+            return pb.ExportWeightsResponse()
+
+        return self._call(context, "ExportWeights", action)
+
+    def GetNorm(self, request: pb.GetNormRequest, context: grpc.ServicerContext) -> pb.GetNormResponse:
+        def action() -> pb.GetNormResponse:
+            from gradwire.server.engines.deepspeed.export import weight_norm
+
+            return pb.GetNormResponse(norm=weight_norm(self.trainer))
+
+        return self._call(context, "GetNorm", action)
+
+    def GetChecksums(self, request: pb.GetChecksumsRequest, context: grpc.ServicerContext) -> pb.GetChecksumsResponse:
+        def action() -> pb.GetChecksumsResponse:
+            from gradwire.server.engines.deepspeed.export import checksums
+
+            found = checksums(self.trainer, request.dtype)
+            return pb.GetChecksumsResponse(
+                checksums=[pb.TensorChecksum(name=c.name, dtype=c.dtype, shape=c.shape, sha256=c.sha256) for c in found]
+            )
+
+        return self._call(context, "GetChecksums", action)
+
+    def Shutdown(self, request: pb.ShutdownRequest, context: grpc.ServicerContext) -> pb.ShutdownResponse:
+        self._main.stop()
+        return pb.ShutdownResponse()
+
+    @property
+    def trainer(self) -> Trainer:
+        """The rank. Raises FailedPrecondition before Init."""
+        if self._trainer is None:
+            raise FailedPrecondition("WORKER_NOT_READY", "the worker has no model yet: call Init first")
+        return self._trainer
+
+    def _init(self, request: pb.InitRequest) -> pb.InitResponse:
+        # Imported here: torch takes seconds, and Health answers meanwhile.
+        from gradwire.server.engines.deepspeed.trainer import Trainer
+
+        config = m.config_from_proto(request.config)
+        self._trainer = Trainer(config, rank=self._rank, world=self._world, master_port=request.master_port)
+        parameters = self._trainer.policy.parameters()
+        return pb.InitResponse(
+            num_parameters=sum(getattr(p, "ds_numel", p.numel()) for p in parameters),
+            vocab_size=self._trainer.policy.vocab_size,
+        )
+
+    def _call(self, context: grpc.ServicerContext, name: str, action: Callable[[], Any]) -> Any:
+        """Run an action on the main thread; errors become statuses with details."""
+        try:
+            return self._main.submit(name, action).result()
+        except GradwireError as error:
+            _abort(context, error)
+        except Exception as error:
+            log.error("%s failed\n%s", name, "".join(traceback.format_exception(error)))
+            text = f"rank {self._rank}: {name}: {type(error).__name__}: {error}"
+            _abort(context, GradwireError("WORKER_FAILED", text[:500]))
+
+
+def _abort(context: grpc.ServicerContext, error: GradwireError) -> None:
+    status = to_status(error)
+    context.set_trailing_metadata(((DETAILS_KEY, status.SerializeToString()),))
+    context.abort(CODES[status.code], status.message)
+
+
+def _rows(rows: pb.Rows) -> RankBatch:
+    from gradwire.server.engines.deepspeed.trainer import RankBatch
+
+    return RankBatch(
+        input_ids=np.frombuffer(rows.input_ids, "<i4"),
+        row_offsets=np.frombuffer(rows.row_offsets, "<i8"),
+        row_ids=np.frombuffer(rows.row_ids, "<i8"),
+        mask=m.floats(rows.mask),
+        columns={name: m.floats(column) for name, column in rows.columns.items()},
+    )
+
+
+def main() -> None:
+    """Serve until Shutdown, or until the front process is gone."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--socket", type=Path, required=True, help="path of the Unix socket to listen on")
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--world", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True, help="process id of the front")
+    arguments = parser.parse_args()
+    tie_to_parent(arguments.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the front's to handle
+    faulthandler.enable()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # deepspeed's calls, not ours
+
+    queue_of_main = MainThread()
+    options = [
+        ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+        ("grpc.max_send_message_length", MESSAGE_LIMIT),
+    ]
+    server = grpc.server(ThreadPoolExecutor(8, thread_name_prefix="rpc"), options=options)
+    rpc.add_WorkerServiceServicer_to_server(
+        WorkerServicer(queue_of_main, rank=arguments.rank, world=arguments.world), server
+    )
+    server.add_insecure_port(f"unix:{arguments.socket}")
+    server.start()
+    queue_of_main.run()
+    server.stop(grace=1).wait()
+    # DeepSpeed's and torch's own ends may wait for peers that are gone; everything of worth is on disk.
+    threading.Timer(0, os._exit, (0,)).start()
+
+
+if __name__ == "__main__":
+    main()
