@@ -41,7 +41,7 @@ def bare(sampler: VllmSampler, tokens: int, log_probs: int | None) -> Stream:
             output_kind=RequestOutputKind.DELTA,
         )
         count = 0
-        async for output in sampler._engine.generate(tokens_input(prompt), params, f"bare-{number}-{time.time_ns()}"):
+        async for output in sampler._link.llm.generate(tokens_input(prompt), params, f"bare-{number}-{time.time_ns()}"):
             count += len(output.outputs[0].token_ids)
         return count
 
@@ -81,7 +81,9 @@ async def measure(arguments: argparse.Namespace) -> None:
         }
         for stream in ways.values():
             await speed(stream, 8)
-        print(f"{'streams':>8} {'bare tok/s':>12} {'ours tok/s':>12} {'ratio':>6} {'bare ms/tok':>12} {'ours ms/tok':>12}")
+        print(
+            f"{'streams':>8} {'bare tok/s':>12} {'ours tok/s':>12} {'ratio':>6} {'bare ms/tok':>12} {'ours ms/tok':>12}"
+        )
         for streams in arguments.streams:
             results: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
             for _ in range(arguments.rounds):

@@ -108,6 +108,11 @@ async def test_prompts(sampler: VllmSampler, tokens: list[int], field: str, text
     assert caught.value.violations[0].field == field
 
 
+async def test_priority_that_the_wire_cannot_carry(sampler: VllmSampler) -> None:
+    with pytest.raises(InvalidArgument, match="priority"):
+        await sample(sampler, "Hello", priority=1 << 70)
+
+
 async def test_longest_prompt_fits(sampler: VllmSampler) -> None:
     assert len((await sample(sampler, np.full(511, 65, np.int32))).token_ids) == 1
 

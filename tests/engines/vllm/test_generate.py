@@ -105,7 +105,9 @@ async def test_stop_string_is_cut_and_named(sampler: VllmSampler) -> None:
 
 async def test_stop_token_and_min_tokens(sampler: VllmSampler) -> None:
     tokens = (await sample(sampler, "Hello there")).token_ids.tolist()
-    got = await sample(sampler, "Hello there", SamplingParams(temperature=0, max_tokens=24, stop_token_ids=(tokens[2],)))
+    got = await sample(
+        sampler, "Hello there", SamplingParams(temperature=0, max_tokens=24, stop_token_ids=(tokens[2],))
+    )
     assert got.token_ids.tolist() == tokens[: tokens.index(tokens[2]) + 1]
     assert (got.finish_reason, got.stop_reason) == (FinishReason.STOP, tokens[2])
     late = SamplingParams(temperature=0, max_tokens=24, stop_token_ids=(tokens[2],), min_tokens=10)

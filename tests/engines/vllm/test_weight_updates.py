@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 import torch
 
-from gradwire.server.engines.sampling import FinishReason, SampleRequest, SamplingParams
+from gradwire.server.engines.sampling import FinishReason, SampleEvent, SamplingParams
+from gradwire.server.engines.sharedmem import SharedSegment
 from gradwire.server.engines.vllm import engine as engine_module
 from gradwire.server.engines.vllm.engine import VllmSampler
 from gradwire.server.engines.weights import InFlightPolicy, WeightManifest
@@ -108,7 +109,7 @@ async def test_prefix_cache_is_forgotten(sampler: VllmSampler, reference: Refere
 
 async def streamed_over_an_update(
     sampler: VllmSampler, state: State, version: int, policy: InFlightPolicy, tokens: int = 300
-) -> list[support.SampleEvent]:
+) -> list[SampleEvent]:
     params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, log_probs=0)
     task = asyncio.create_task(events(sampler, PROMPT, params, stream=True))
     await asyncio.sleep(0.1)
@@ -229,9 +230,7 @@ async def test_segment_that_is_gone_or_too_small(sampler: VllmSampler, original:
         pass
     with pytest.raises(InvalidArgument, match="no shared-memory segment"):
         await sampler.update_weights(segment.name, manifest, 1)
-    with support.SharedSegment.create(64) as small:
+    with SharedSegment.create(64) as small:
         with pytest.raises(InvalidArgument, match="the segment has 64 bytes"):
             await sampler.update_weights(small.name, manifest, 1)
         small.unlink()
-
-

@@ -39,3 +39,9 @@ def check_prompt(token_ids: TokenIds, model: ModelInfo) -> int:
             reason="PROMPT_TOO_LONG",
         )
     return int(room)
+
+
+def check_priority(priority: int) -> None:
+    """Raises InvalidArgument for one that vLLM's wire could not carry."""
+    if abs(priority) >= 1 << 31:
+        raise InvalidArgument.at("priority", f"{priority} is out of range; it must fit 32 bits")

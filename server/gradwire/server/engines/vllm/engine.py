@@ -1,45 +1,35 @@
 """`VllmSampler`: the sampling engine on vLLM's AsyncLLM.
 
 Lives in the front process, on its event loop; vLLM's engine core and workers are processes of
-their own. Several samplers may live in one front. Knows vLLM's client side; what happens inside
-the workers is in `worker/`.
+their own. Several samplers may live in one front. This file is the surface and the path of a
+request; the rest is in link.py, updates.py and sleeping.py, and inside the workers in `worker/`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from gradwire.server.engines.base import Progress
 from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SamplerConfig, SampleRequest, TokenIds
-from gradwire.server.engines.sharedmem import SharedSegment
-from gradwire.server.engines.vllm import processes
-from gradwire.server.engines.vllm.checks import check_prompt
+from gradwire.server.engines.vllm.checks import check_priority, check_prompt
 from gradwire.server.engines.vllm.coalesce import Coalescer, set_interval
-from gradwire.server.engines.vllm.errors import engine_dead, translated
+from gradwire.server.engines.vllm.errors import translated
+from gradwire.server.engines.vllm.link import EngineLink
 from gradwire.server.engines.vllm.manifest import Shapes, check_manifest, folder_shapes
 from gradwire.server.engines.vllm.outputs import OutputReader
 from gradwire.server.engines.vllm.params import to_vllm
 from gradwire.server.engines.vllm.render import Renderer
-from gradwire.server.engines.vllm.settings import engine_args, engine_environment, environment, on_cpu
+from gradwire.server.engines.vllm.sleeping import TAGS, SleepState
+from gradwire.server.engines.vllm.updates import WeightUpdates
 from gradwire.server.engines.weights import InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest
-from gradwire.server.errors import FailedPrecondition, GradwireError, InvalidArgument, Unavailable
+from gradwire.server.errors import Unavailable
 
 if TYPE_CHECKING:
-    from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.output_processor import RequestOutputCollector, RequestState
-
-T = TypeVar("T")
-
-SLEEP_TAGS = ("weights", "kv_cache")
-LIVENESS_PERIOD_S = 0.5
-SHUTDOWN_GRACE_S = 3.0
-
-_start_lock = threading.Lock()  # a start changes os.environ of the whole process for its children
 
 
 class VllmSampler:
@@ -51,8 +41,9 @@ class VllmSampler:
 
     def __init__(self, config: SamplerConfig) -> None:
         self.config = config
-        self._cpu = False
-        self._llm: AsyncLLM | None = None
+        self._link = EngineLink()
+        self._sleep = SleepState(self._link)
+        self._updates = WeightUpdates(self._link)
         self._renderer: Renderer | None = None
         self._info: ModelInfo | None = None
         self._shapes: Shapes = {}
@@ -60,15 +51,12 @@ class VllmSampler:
         self._coalescer = Coalescer()
         self._lifecycle = asyncio.Lock()  # weight updates, sleep and wake exclude each other
         self._paused = False
-        self._asleep: set[str] = set()
-        self._sleep_level = 0
-        self._transfer_ready = False
 
     @property
     def info(self) -> ModelInfo:
         """What is served. Valid after `start`."""
         if self._info is None:
-            raise Unavailable("ENGINE_NOT_STARTED", "the sampling engine has not been started")
+            raise Unavailable("ENGINE_NOT_RUNNING", "the sampling engine has not been started")
         return self._info
 
     async def start(self, progress: Progress) -> None:
@@ -77,57 +65,36 @@ class VllmSampler:
         Raises InvalidArgument when the configuration does not fit the model, GradwireError
         (INTERNAL) when the engine does not come up; the reason is then in the server's log.
         """
+        folder = self.config.model_path or self.config.model
         progress(f"starting vLLM for {self.config.model}")
-        self._llm = await asyncio.to_thread(self._start_engine)
-        self._renderer = await asyncio.to_thread(Renderer, self._folder)
-        self._shapes = await asyncio.to_thread(folder_shapes, Path(self._folder))
-        self._info = self._describe()
-        await self._call(self._engine.update_weight_version("0"))
+        # The cheap parts first: what they find wrong with the folder costs no started engine.
+        self._renderer = await asyncio.to_thread(Renderer, folder)
+        self._shapes = await asyncio.to_thread(folder_shapes, Path(folder))
+        await self._link.start(self.config)
+        self._info = self._describe(folder, self._renderer)
+        await self._link.call(self._link.llm.update_weight_version("0"))
         progress(f"{self.config.model} is ready: {self._info.dtype}, context {self._info.max_model_len}")
 
-    @property
-    def _folder(self) -> str:
-        return self.config.model_path or self.config.model
-
-    def _start_engine(self) -> AsyncLLM:
-        from vllm.v1.engine.async_llm import AsyncLLM
-
-        self._cpu = on_cpu()
-        with _start_lock, environment(engine_environment(self.config, cpu=self._cpu)):
-            try:
-                return AsyncLLM.from_engine_args(engine_args(self.config, cpu=self._cpu))
-            except ValueError as error:  # pydantic's and vLLM's own checks of arguments
-                raise InvalidArgument.at("config", str(error)) from error
-            except RuntimeError as error:
-                raise GradwireError("ENGINE_START_FAILED", f"vLLM did not start: {error}") from error
-
-    def _describe(self) -> ModelInfo:
-        model = self._engine.model_config
-        renderer = self._tokens
-        eos = self._engine.input_processor.generation_config_fields.get("eos_token_id", renderer.eos_token_id)
-        eos_ids = (eos,) if isinstance(eos, int) else tuple(eos or ())
+    def _describe(self, folder: str, renderer: Renderer) -> ModelInfo:
+        llm = self._link.llm
+        eos = llm.input_processor.generation_config_fields.get("eos_token_id", renderer.eos_token_id)
+        model = llm.model_config
         return ModelInfo(
             name=self.config.model,
-            path=self._folder,
+            path=folder,
             max_model_len=int(model.max_model_len),
             vocab_size=int(model.get_vocab_size()),
             dtype=str(model.dtype).removeprefix("torch."),
-            eos_token_ids=eos_ids,
+            eos_token_ids=(eos,) if isinstance(eos, int) else tuple(eos or ()),
             has_chat_template=renderer.has_chat_template,
             max_log_probs=self.config.max_log_probs,
             architecture=model.architecture,
         )
 
     @property
-    def _engine(self) -> AsyncLLM:
-        if self._llm is None:
-            raise Unavailable("ENGINE_NOT_STARTED", "the sampling engine is not running")
-        return self._llm
-
-    @property
     def _tokens(self) -> Renderer:
         if self._renderer is None:
-            raise Unavailable("ENGINE_NOT_STARTED", "the sampling engine is not running")
+            raise Unavailable("ENGINE_NOT_RUNNING", "the sampling engine has not been started")
         return self._renderer
 
     def tokenize(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
@@ -150,8 +117,9 @@ class VllmSampler:
         While the engine is paused, requests wait. Raises InvalidArgument (fields `prompt.token_ids`
         and `params.*`), FailedPrecondition while asleep, Unavailable when the engine dies.
         """
-        self._require_awake(SLEEP_TAGS)
+        self._sleep.require_awake(TAGS)
         room = check_prompt(request.prompt_token_ids, self.info)
+        check_priority(request.priority)
         queue = await self._add(request, room)
         states = self._states(queue, request.params.n)
         reader = OutputReader(
@@ -177,7 +145,7 @@ class VllmSampler:
         finally:
             pace.close()
             if not finished:
-                await self._engine.abort(queue.request_id, internal=True)
+                await self._link.llm.abort(queue.request_id, internal=True)
             queue.close()
 
     async def _add(self, request: SampleRequest, room: int) -> RequestOutputCollector:
@@ -189,14 +157,14 @@ class VllmSampler:
             prompt = tokens_input([int(token) for token in request.prompt_token_ids], cache_salt=request.cache_salt)
             params = to_vllm(request.params, stream=request.stream, room=room, stream_interval=self._coalescer.interval)
             try:
-                return await self._engine.add_request(request_id, prompt, params, priority=int(request.priority))
+                return await self._link.llm.add_request(request_id, prompt, params, priority=int(request.priority))
             except asyncio.CancelledError:
-                await self._engine.abort(request_id)  # it may be half in
+                await self._link.llm.abort(request_id)  # it may be half in
                 raise
 
     def _states(self, queue: RequestOutputCollector, n: int) -> dict[int, RequestState]:
         """vLLM's records of the request's completions, by index."""
-        records = self._engine.output_processor.request_states
+        records = self._link.llm.output_processor.request_states
         ids = [queue.request_id] if n == 1 else [f"{index}_{queue.request_id}" for index in range(n)]
         states = {index: records[key] for index, key in enumerate(ids) if key in records}
         for state in states.values():
@@ -206,25 +174,25 @@ class VllmSampler:
 
     async def num_unfinished(self) -> int:
         """Completions the engine still works on or has waiting (n of a request count n)."""
-        return int(self._engine.get_num_unfinished_requests())
+        return int(self._link.llm.get_num_unfinished_requests())
 
     async def reset_prefix_cache(self) -> None:
         """Forget cached prefixes. Running requests are read again from their first token."""
-        await self._call(self._engine.reset_prefix_cache(reset_running_requests=True))
+        await self._link.call(self._link.llm.reset_prefix_cache(reset_running_requests=True))
 
     async def pause(self, policy: InFlightPolicy) -> None:
         """Stop sampling until `resume`; new requests wait.
 
         ABORT ends what runs with finish reason abort, WAIT lets it finish first, KEEP freezes it.
         """
-        await self._call(self._engine.pause_generation(mode=policy.value, clear_cache=False))
+        await self._link.call(self._link.llm.pause_generation(mode=policy.value, clear_cache=False))
         self._paused = True
 
     async def resume(self) -> None:
         """Sample again. Legal when not paused."""
         self._paused = False
-        if not self._asleep:
-            await self._call(self._engine.resume_generation())
+        if not self._sleep:
+            await self._link.call(self._link.llm.resume_generation())
 
     async def update_weights(self, segment: str, manifest: WeightManifest, version: int) -> None:
         """Load a shared-memory segment's tensors as weight version `version`; call it paused.
@@ -239,51 +207,22 @@ class VllmSampler:
         """
         check_manifest(manifest, self._shapes)
         async with self._lifecycle:
-            self._require_awake(("weights",))
-            with SharedSegment.attach(segment) as mapped:
-                if mapped.size < manifest.total_bytes:
-                    raise InvalidArgument.at(
-                        "manifest.total_bytes", f"{manifest.total_bytes}, but the segment has {mapped.size} bytes"
-                    )
-                await self._transfer(segment, manifest, version)
-
-    async def _transfer(self, segment: str, manifest: WeightManifest, version: int) -> None:
-        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
-
-        llm = self._engine
-        tensors = [(t.name, t.dtype, list(t.shape), t.offset, t.nbytes) for t in manifest.tensors]
-        try:
-            if not self._transfer_ready:
-                await self._call(llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info={})))
-                self._transfer_ready = True
-            await self._call(llm.start_weight_update())
-            update = WeightTransferUpdateRequest(update_info={"segment": segment, "tensors": tensors})
-            await self._call(llm.update_weights(update))
-            await self.reset_prefix_cache()
-            # From here on it must not stop half way: a caller that goes away does not stop it.
-            await asyncio.shield(self._call(llm.finish_weight_update(str(version))))
-        except Unavailable:
-            raise
-        except BaseException as error:
-            await asyncio.shield(self._call(llm.collective_rpc("gradwire_discard_update")))
-            if isinstance(error, GradwireError) or not isinstance(error, Exception):
-                raise
-            raise GradwireError("WEIGHT_UPDATE_FAILED", f"the old weights stay: {error}") from error
+            self._sleep.require_awake(("weights",))
+            await self._updates.apply(segment, manifest, version)
 
     async def weight_version(self) -> int:
         """Version of the weights that sample now; 0 for those of the model's folder."""
-        return int(await self._call(self._engine.get_weight_version()))
+        return int(await self._link.call(self._link.llm.get_weight_version()))
 
     async def weight_norm(self) -> float:
         """L2 norm of all parameters, float64 accumulation, tied tensors once."""
-        self._require_awake(("weights",))
-        squares = await self._call(self._engine.collective_rpc("gradwire_squared_norm"))
-        return float(squares[0]) ** 0.5
+        self._sleep.require_awake(("weights",))
+        return float((await self._link.workers("squared_norm"))[0]) ** 0.5
 
     async def checksums(self) -> list[TensorChecksum]:
         """Checksums under Hugging Face names, in the engine's dtype, tied tensors once."""
-        self._require_awake(("weights",))
-        rows = (await self._call(self._engine.collective_rpc("gradwire_checksums")))[0]
+        self._sleep.require_awake(("weights",))
+        rows = (await self._link.workers("checksums"))[0]
         return [TensorChecksum(name, dtype, tuple(shape), sha) for name, dtype, shape, sha in rows]
 
     async def sleep(self, level: int) -> MemoryReport:
@@ -293,16 +232,8 @@ class VllmSampler:
         drops them: `wake` loads the model's folder, and the weight version is 0 again. Asking twice
         is fine and changes nothing.
         """
-        if level not in (1, 2):
-            raise InvalidArgument.at("level", f"must be 1 or 2, not {level}")
         async with self._lifecycle:
-            before = await self._memory()
-            if set(SLEEP_TAGS) != self._asleep:
-                if "weights" not in self._asleep:
-                    self._sleep_level = level
-                self._asleep = set(SLEEP_TAGS)
-                await self._call(self._engine.sleep(level, mode="abort"))
-            return MemoryReport(before, await self._memory())
+            return await self._sleep.sleep(level)
 
     async def wake(self, tags: Sequence[str] | None) -> MemoryReport:
         """Undo `sleep`: all of it (None), or "weights" first and "kv_cache" later.
@@ -310,68 +241,13 @@ class VllmSampler:
         Raises InvalidArgument for another tag, FailedPrecondition for kv_cache before weights.
         What is awake already is left alone.
         """
-        wanted = set(SLEEP_TAGS if tags is None else tags)
-        if unknown := wanted - set(SLEEP_TAGS):
-            raise InvalidArgument.at("tags", f"unknown: {sorted(unknown)}; there are {list(SLEEP_TAGS)}")
         async with self._lifecycle:
-            before = await self._memory()
-            wanted &= self._asleep
-            if "kv_cache" in wanted and "weights" in self._asleep - wanted:
-                raise FailedPrecondition("WEIGHTS_ASLEEP", 'wake "weights" before "kv_cache"')
-            for tag in [tag for tag in SLEEP_TAGS if tag in wanted]:
-                await self._wake(tag)
-            return MemoryReport(before, await self._memory())
-
-    async def _wake(self, tag: str) -> None:
-        last = self._asleep == {tag}
-        await self._call(self._engine.wake_up([tag]))
-        if tag == "weights" and self._sleep_level == 2:
-            if not self._cpu:
-                await self._call(self._engine.collective_rpc("gradwire_reload_from_folder"))
-            await self._call(self._engine.update_weight_version("0"))
-        if last and self._paused:  # vLLM resumes by itself when all is awake
-            await self._call(self._engine.pause_generation(mode="keep", clear_cache=False))
-        self._asleep.discard(tag)
-
-    def _require_awake(self, tags: Sequence[str]) -> None:
-        if self._asleep.intersection(tags):
-            raise FailedPrecondition(
-                "SAMPLER_ASLEEP", f"asleep: {', '.join(sorted(self._asleep))}; wake it first", subject=self.config.model
-            )
-
-    async def _memory(self) -> int:
-        return await asyncio.to_thread(self._memory_now)
-
-    def _memory_now(self) -> int:
-        return processes.resident_bytes(processes.engine_processes(self._engine))
+            return await self._sleep.wake(tags, paused=self._paused)
 
     async def check_health(self) -> None:
         """Raises Unavailable when a process of the engine is dead."""
-        if self._engine.errored:
-            raise engine_dead()
-
-    async def _call(self, work: Awaitable[T]) -> T:
-        """Await an answer of the engine's processes; Unavailable when they die instead of answering."""
-        task = asyncio.ensure_future(work)
-        try:
-            while not (await asyncio.wait({task}, timeout=LIVENESS_PERIOD_S))[0]:
-                if self._engine.errored:
-                    raise engine_dead()
-        except BaseException:
-            task.cancel()
-            raise
-        with translated():
-            return task.result()
+        self._link.check()
 
     async def shutdown(self) -> None:
         """Stop the engine's processes; returns when they are gone. Legal twice, and before `start`."""
-        llm, self._llm = self._llm, None
-        if llm is not None:
-            await asyncio.to_thread(_stop, llm)
-
-
-def _stop(llm: AsyncLLM) -> None:
-    running = processes.engine_processes(llm)
-    llm.shutdown(timeout=SHUTDOWN_GRACE_S)
-    llm.shutdown = lambda *_: None  # its destructor calls it again, at interpreter exit in vain
-    processes.kill_leftovers(running, grace_s=SHUTDOWN_GRACE_S)
+        await self._link.stop()

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.vllm.plugin import BACKEND
@@ -51,6 +54,7 @@ def engine_args(config: SamplerConfig, *, cpu: bool) -> AsyncEngineArgs:
         "seed": config.seed,
         "scheduling_policy": "priority",
         "disable_log_stats": True,
+        "use_tqdm_on_load": False,
         "worker_extension_cls": EXTENSION,
         "weight_transfer_config": WeightTransferConfig(backend=BACKEND),
     }
@@ -116,9 +120,10 @@ def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set variables for the processes started inside, and take back every change afterwards.
 
     vLLM itself writes to os.environ (LD_PRELOAD among others) while it starts: processes that
-    others start later must not inherit that.
+    others start later must not inherit that. It also seeds this process's generators.
     """
     before = dict(os.environ)
+    random_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         for name, value in variables.items():
             if value is None:
@@ -127,6 +132,8 @@ def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
                 os.environ[name] = value
         yield
     finally:
+        random.setstate(random_state)
+        np.random.set_state(numpy_state)
         for name in set(os.environ) - set(before):
             del os.environ[name]
         for name, value in before.items():

@@ -1,11 +1,14 @@
 """Weights from a shared-memory segment into a running model: a weight-transfer engine of vLLM.
 
 vLLM creates one in each worker, under the name that plugin.py registers, and drives it by its own
-verbs: start, update (here: read the segment and stage), finish (commit). `discard` is ours.
+verbs: start, update (here: read the segment and stage), finish (commit). `discard` and `failure`
+are ours: a worker must not raise, because vLLM's executor then leaves the answers of the other
+workers in their queues and takes them for those of the next call.
 """
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +23,8 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.platforms import current_platform
 
 from gradwire.server.engines.sharedmem import SharedSegment
+
+logger = logging.getLogger(__name__)
 
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
@@ -57,6 +62,7 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[SharedMemoryInitInfo, Shar
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._staged: Staged | None = None
+        self.failure = ""  # why the last update was not staged; empty when it was
 
     def init_transfer_engine(self, init_info: SharedMemoryInitInfo) -> None:
         """Nothing to do: a segment is attached when it comes."""
@@ -66,9 +72,13 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[SharedMemoryInitInfo, Shar
         self.discard()
 
     def receive_weights(self, update_info: SharedMemoryUpdateInfo) -> None:
-        """Stage a segment's tensors. On an error the model is as it was."""
-        with SharedSegment.attach(update_info.segment) as segment:
-            self._staged = self._stage(_views(segment, update_info))
+        """Stage a segment's tensors. On an error the model is as it was, and `failure` tells."""
+        try:
+            with SharedSegment.attach(update_info.segment) as segment:
+                self._staged = self._stage(_views(segment, update_info))
+        except Exception as error:
+            logger.exception("an update of weights failed")
+            self.failure = f"{type(error).__name__}: {error}"
 
     def finish_weight_update(self) -> None:
         """Put the staged weights to work."""
@@ -79,7 +89,7 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[SharedMemoryInitInfo, Shar
 
     def discard(self) -> None:
         """Drop staged weights. Legal at any time."""
-        staged, self._staged = self._staged, None
+        staged, self._staged, self.failure = self._staged, None, ""
         if staged is not None:
             staged.discard()
 

@@ -55,6 +55,10 @@ class WorkerExtension:
         """See digest.squared_norm."""
         return digest.squared_norm(self._gradwire_model())
 
+    def gradwire_update_failure(self) -> str:
+        """Why the started weight update could not be staged; empty when it was."""
+        return str(self.weight_transfer_engine.failure)
+
     def gradwire_discard_update(self) -> None:
         """Drop a weight update that was started and not finished. Legal at any time."""
         self.weight_transfer_engine.discard()

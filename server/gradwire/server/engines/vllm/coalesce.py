@@ -1,0 +1,72 @@
+"""How many tokens a delta carries, by what the front process can afford.
+
+Each delivery costs the front some tens of microseconds, whether it carries one token or ten. So a
+slow model sends every token at once, and a fast one with many streams sends them in small batches:
+the deliveries per second are bounded, and so is the time by which a token is held back. The first
+token of a completion always goes at once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.output_processor import RequestState
+
+WINDOW_S = 0.1
+DELIVERIES_PER_S = 1000
+MAX_DELAY_S = 0.1
+
+
+class Coalescer:
+    """Follows the tokens of all streams of one sampler; `interval` is the tokens per delta now."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.interval = 1
+        self._clock = clock
+        self._streams = 0
+        self._tokens = 0
+        self._since = clock()
+
+    def open(self) -> None:
+        """A stream begins."""
+        if self._clock() - self._since > 10 * WINDOW_S:  # the last measurement is of another time
+            self._restart()
+            self.interval = 1
+        self._streams += 1
+
+    def close(self) -> None:
+        """A stream ended."""
+        self._streams -= 1
+
+    def count(self, tokens: int) -> None:
+        """Tokens were delivered to one stream."""
+        self._tokens += tokens
+        elapsed = self._clock() - self._since
+        if elapsed >= WINDOW_S:
+            rate = self._tokens / elapsed
+            affordable = math.ceil(rate / DELIVERIES_PER_S)
+            timely = int(MAX_DELAY_S * rate / max(self._streams, 1))
+            self.interval = max(1, min(affordable, timely))
+            self._restart()
+
+    def _restart(self) -> None:
+        self._tokens = 0
+        self._since = self._clock()
+
+
+def set_interval(states: Iterable[RequestState], interval: int) -> None:
+    """Change a running request's tokens per delta, in vLLM's record of it.
+
+    vLLM keeps no account of what it has sent while the interval is 1, so that is made up for; for
+    the same reason a request never goes back to 1.
+    """
+    for state in states:
+        if state.stream_interval == 1 and interval > 1:
+            state.sent_tokens_offset = state.detokenizer.num_output_tokens()
+            state.stream_interval = interval
+        elif state.stream_interval > 1:
+            state.stream_interval = max(interval, 2)

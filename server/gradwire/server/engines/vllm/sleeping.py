@@ -1,0 +1,69 @@
+"""Sleep and wake from the front's side: what is asleep, and which orders are legal.
+
+How memory is freed is the workers' business: vLLM's own on a GPU, worker/cpu_sleep.py on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradwire.server.engines.vllm.link import EngineLink
+from gradwire.server.engines.weights import MemoryReport
+from gradwire.server.errors import FailedPrecondition, InvalidArgument
+
+TAGS = ("weights", "kv_cache")  # in the order in which they may wake
+
+
+class SleepState:
+    """What of one engine is asleep. Calls must not overlap (the caller sees to that)."""
+
+    def __init__(self, link: EngineLink) -> None:
+        self._link = link
+        self._asleep: set[str] = set()
+        self._level = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._asleep)
+
+    def require_awake(self, tags: Sequence[str]) -> None:
+        """Raises FailedPrecondition when any of these is asleep."""
+        if self._asleep.intersection(tags):
+            raise FailedPrecondition(
+                "SAMPLER_ASLEEP", f"the engine's {' and '.join(sorted(self._asleep))} are asleep; wake it first"
+            )
+
+    async def sleep(self, level: int) -> MemoryReport:
+        """Put all to sleep; what sleeps already stays at its level."""
+        if level not in (1, 2):
+            raise InvalidArgument.at("level", f"must be 1 or 2, not {level}")
+        before = await self._link.memory()
+        if self._asleep != set(TAGS):
+            if "weights" not in self._asleep:
+                self._level = level
+            self._asleep = set(TAGS)  # first: no request may come in any more
+            await self._link.call_to_the_end(self._link.llm.sleep(level, mode="abort"))
+        return MemoryReport(before, await self._link.memory())
+
+    async def wake(self, tags: Sequence[str] | None, *, paused: bool) -> MemoryReport:
+        """Wake these (None: all). `paused`: sampling stays paused when all is awake."""
+        wanted = set(TAGS if tags is None else tags)
+        if unknown := wanted - set(TAGS):
+            raise InvalidArgument.at("tags", f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(TAGS)}")
+        before = await self._link.memory()
+        wanted &= self._asleep
+        if "kv_cache" in wanted and "weights" in self._asleep - wanted:
+            raise FailedPrecondition("WEIGHTS_ASLEEP", 'wake "weights" before "kv_cache"')
+        for tag in [tag for tag in TAGS if tag in wanted]:
+            await self._wake(tag)
+            if self._asleep == {tag} and paused:  # vLLM resumes by itself when all is awake
+                await self._link.call(self._link.llm.pause_generation(mode="keep", clear_cache=False))
+            self._asleep.discard(tag)
+        return MemoryReport(before, await self._link.memory())
+
+    async def _wake(self, tag: str) -> None:
+        llm = self._link.llm
+        await self._link.call_to_the_end(llm.wake_up([tag]))
+        if tag == "weights" and self._level == 2:
+            if not self._link.cpu:  # on the CPU waking has loaded them
+                await self._link.workers("reload_from_folder")
+            await self._link.call(llm.update_weight_version("0"))

@@ -1,0 +1,67 @@
+"""Text to tokens and back, as Hugging Face's tokenizer does it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from gradwire.server.engines.vllm.render import Renderer
+from gradwire.server.errors import InvalidArgument
+from gradwire.server.models.resolve import resolve_model
+
+FOLDER = str(resolve_model("tiny"))
+MESSAGES: list[dict[str, object]] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hí ✓"}]
+
+
+@pytest.fixture(scope="module")
+def renderer() -> Renderer:
+    return Renderer(FOLDER)
+
+
+@pytest.mark.parametrize("text", ["", "Hello", "línea\n\tdos ✓ <|im_end|>", "x" * 3000])
+@pytest.mark.parametrize("special", [True, False])
+def test_tokenize_and_decode(renderer: Renderer, text: str, special: bool) -> None:
+    tokens = renderer.tokenize(text, add_special_tokens=special)
+    expected: Any = AutoTokenizer.from_pretrained(FOLDER)
+    assert tokens.dtype == np.int32
+    assert tokens.tolist() == expected.encode(text, add_special_tokens=special)
+    assert renderer.decode(tokens, skip_special_tokens=False) == text
+
+
+def test_special_tokens_are_skipped(renderer: Renderer) -> None:
+    tokens = renderer.tokenize("a<|im_end|>b", add_special_tokens=False)
+    assert renderer.decode(tokens, skip_special_tokens=True) == "ab"
+
+
+@pytest.mark.parametrize("generation", [True, False])
+def test_chat(renderer: Renderer, generation: bool) -> None:
+    expected: Any = AutoTokenizer.from_pretrained(FOLDER)
+    text = expected.apply_chat_template(MESSAGES, add_generation_prompt=generation, tokenize=False)
+    tokens = renderer.apply_chat_template(MESSAGES, add_generation_prompt=generation)
+    assert renderer.decode(tokens, skip_special_tokens=False) == text
+    assert text.endswith("<|im_start|>assistant\n") == generation
+
+
+@pytest.mark.parametrize("messages", [[], [{"role": "user"}], [{"content": 7}]])
+def test_messages_that_the_template_refuses(renderer: Renderer, messages: list[dict[str, object]]) -> None:
+    with pytest.raises(InvalidArgument, match="messages"):
+        renderer.apply_chat_template(messages, add_generation_prompt=True)
+
+
+def test_model_without_a_template(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renderer._tokenizer, "chat_template", None)
+    assert not renderer.has_chat_template
+    with pytest.raises(InvalidArgument, match="no chat template"):
+        renderer.apply_chat_template(MESSAGES, add_generation_prompt=True)
+
+
+def test_many_threads_at_once(renderer: Renderer) -> None:
+    texts = [f"text {number} " * 50 for number in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        tokens = list(pool.map(lambda text: renderer.tokenize(text, add_special_tokens=True), texts))
+        back = list(pool.map(lambda ids: renderer.decode(ids, skip_special_tokens=True), tokens))
+    assert back == texts

@@ -1,0 +1,100 @@
+"""The engine's arguments and environment."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from vllm.v1.engine.output_processor import RequestState
+
+from gradwire.server.engines.sampling import SamplerConfig
+from gradwire.server.engines.vllm import settings
+from gradwire.server.engines.vllm.coalesce import WINDOW_S, Coalescer, set_interval
+from gradwire.server.errors import InvalidArgument
+from gradwire.server.models.resolve import resolve_model
+from tests.engines.vllm.support import config
+
+
+def test_arguments_on_the_cpu() -> None:
+    made = settings.engine_args(config(max_log_probs=7), cpu=True)
+    assert made.load_format == "safetensors" and made.enforce_eager
+    assert (made.dtype, made.max_logprobs, made.kv_cache_memory_bytes) == ("float32", 7, 128 << 20)
+    assert made.weight_transfer_config is not None and made.weight_transfer_config.backend == "gradwire_shm"
+    with pytest.raises(InvalidArgument, match="enforce_eager"):
+        settings.engine_args(config(enforce_eager=False), cpu=True)
+
+
+def test_arguments_on_cuda() -> None:
+    made = settings.engine_args(config(kv_cache_bytes=0, gpu_memory_utilization=0.5), cpu=False)
+    assert made.enable_sleep_mode and not made.enforce_eager
+    assert made.gpu_memory_utilization == 0.5 and made.kv_cache_memory_bytes is None
+    assert "TORCHDYNAMO_DISABLE" not in settings.engine_environment(config(), cpu=False)
+
+
+def test_dtype() -> None:
+    folder = str(resolve_model("tiny"))
+    assert settings.engine_args(SamplerConfig("tiny", folder), cpu=True).dtype == "float32"
+    assert settings.engine_args(SamplerConfig("tiny", folder, dtype="bfloat16"), cpu=True).dtype == "bfloat16"
+
+
+def test_environment_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "3")
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    before = dict(os.environ)
+    with settings.environment(settings.engine_environment(config(), cpu=True)):
+        assert "VLLM_CPU_KVCACHE_SPACE" not in os.environ and os.environ["TORCHDYNAMO_DISABLE"] == "1"
+        os.environ["LD_PRELOAD"] = "something of vLLM's"
+    assert dict(os.environ) == before
+
+
+class Clock:
+    """Time by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("streams", "rate", "interval"),
+    [(1, 800, 1), (8, 300, 1), (8, 4800, 5), (64, 11500, 12), (64, 800, 1), (4000, 50000, 1)],
+)
+def test_interval_follows_the_load(streams: int, rate: int, interval: int) -> None:
+    """Bounded deliveries per second; a token is never held back longer than a tenth of a second."""
+    clock = Clock()
+    pace = Coalescer(clock)
+    for _ in range(streams):
+        pace.open()
+    for _ in range(10):
+        clock.now += WINDOW_S / 9
+        pace.count(round(rate * WINDOW_S / 9))
+    assert pace.interval == interval
+
+
+def test_interval_starts_anew_after_a_quiet_time() -> None:
+    clock = Clock()
+    pace = Coalescer(clock)
+    pace.open()
+    clock.now = WINDOW_S
+    pace.count(5000)
+    pace.close()
+    assert pace.interval > 1
+    clock.now += 60
+    pace.open()
+    assert pace.interval == 1
+
+
+def test_a_running_stream_never_goes_back_to_one() -> None:
+    class Detokenizer:
+        def num_output_tokens(self) -> int:
+            return 9
+
+    state = RequestState.__new__(RequestState)
+    state.stream_interval, state.sent_tokens_offset = 1, 0
+    state.detokenizer = Detokenizer()
+    set_interval([state], 4)
+    assert (state.stream_interval, state.sent_tokens_offset) == (4, 9)
+    set_interval([state], 1)
+    assert (state.stream_interval, state.sent_tokens_offset) == (2, 9)
