@@ -1,0 +1,110 @@
+"""Jobs and their configurations, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradwire.client._convert.enums import enum_from_proto
+from gradwire.client._convert.messages import fill, read
+from gradwire.client._convert.times import duration, moment
+from gradwire.client.types.jobs import (
+    Job,
+    JobConfig,
+    JobKind,
+    JobRef,
+    JobState,
+    LogProbEngine,
+    LogProbJobConfig,
+    LoraConfig,
+    ModelFacts,
+    OptimizerConfig,
+    SamplingJobConfig,
+    SchedulerConfig,
+    TrainingJobConfig,
+)
+from gradwire.v1 import job_pb2 as pb
+
+
+def job_id(job: JobRef | None) -> int:
+    """Id of a job or of the server's own (0) for None. TypeError for what is no job."""
+    if job is None:
+        return 0
+    if isinstance(job, Job):
+        return job.job_id
+    if isinstance(job, bool) or not hasattr(job, "__index__"):
+        raise TypeError(f"a job is a Job or its integer id, not a {type(job).__name__}")
+    number = int(job)
+    if number < 1:
+        raise ValueError(f"job id {number} is below 1; leave the job out for the server's own sampling job")
+    return number
+
+
+def create_to_proto(
+    training: object | None,
+    sampling: object | None,
+    log_prob: object | None,
+    lease_s: float | None,
+    request_id: str,
+) -> pb.CreateJobsRequest:
+    """A CreateJobsRequest. TypeError names the key nearest to an unknown one."""
+    request = pb.CreateJobsRequest(lease=duration(lease_s, "lease_s"), request_id=request_id)
+    given: Mapping[str, object | None] = {"training": training, "sampling": sampling, "log_prob": log_prob}
+    for name, config in given.items():
+        if config is not None:
+            message = getattr(request, name)
+            message.SetInParent()
+            fill(message, config, name)
+    return request
+
+
+def job_from_proto(message: pb.Job) -> Job:
+    """A job."""
+    return Job(
+        job_id=message.job_id,
+        kind=enum_from_proto(JobKind, pb.JobKind, message.kind),
+        state=enum_from_proto(JobState, pb.JobState, message.state),
+        model=message.model,
+        weight_version=message.weight_version,
+        created_at=moment(message, "created_at"),
+        lease_expires_at=moment(message, "lease_expires_at"),
+        error=message.error,
+        config=_config(message),
+        facts=_facts(message.facts) if message.HasField("facts") else None,
+        built_in=message.built_in,
+    )
+
+
+def _config(message: pb.Job) -> JobConfig | None:
+    match message.WhichOneof("config"):
+        case "training":
+            return read(TrainingJobConfig, message.training, _TRAINING_PARTS)
+        case "sampling":
+            return read(SamplingJobConfig, message.sampling)
+        case "log_prob":
+            return read(LogProbJobConfig, message.log_prob, {"engine": _engine})
+        case _:
+            return None
+
+
+def _engine(number: int) -> LogProbEngine:
+    return enum_from_proto(LogProbEngine, pb.LogProbEngine, number)
+
+
+_TRAINING_PARTS: Mapping[str, Any] = {
+    "optimizer": lambda message: read(OptimizerConfig, message),
+    "scheduler": lambda message: read(SchedulerConfig, message),
+    "lora": lambda message: read(LoraConfig, message),
+}
+
+
+def _facts(message: pb.ModelFacts) -> ModelFacts:
+    return ModelFacts(
+        max_model_len=message.max_model_len,
+        vocab_size=message.vocab_size,
+        eos_token_ids=tuple(message.eos_token_ids),
+        has_chat_template=message.has_chat_template,
+        max_log_probs=message.max_log_probs,
+        dtype=message.dtype,
+        architecture=message.architecture,
+    )

@@ -1,0 +1,97 @@
+"""Between configuration dataclasses (or mappings) and messages with the same field names.
+
+Knows: walking both by name. Does not know: any particular message; ones that need more have modules of
+their own. A key that the message lacks is a TypeError that names the nearest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct
+
+from gradwire.client._convert.enums import enum_number
+from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.structs import struct_from_proto, struct_to_proto
+
+C = TypeVar("C")
+Reader = Callable[[Any], Any]
+
+
+def as_mapping(value: object, where: str) -> Mapping[str, Any]:
+    """A dataclass's fields, or the mapping itself. TypeError for anything else."""
+    if isinstance(value, Mapping):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    raise TypeError(f"{where} is a {type(value).__name__}; give a dict or the dataclass of that name")
+
+
+def fill(message: Message, values: object, where: str) -> None:
+    """Writes `values` into `message`. None leaves a field absent. `where` names it in errors."""
+    for key, value in as_mapping(values, where).items():
+        if key not in message.DESCRIPTOR.fields_by_name:
+            raise TypeError(unknown_name(f"{where} key", key, message.DESCRIPTOR.fields_by_name))
+        if value is not None:
+            _put(message, key, value, f"{where}.{key}")
+
+
+def _put(message: Message, key: str, value: Any, where: str) -> None:
+    current = getattr(message, key)
+    enum = message.DESCRIPTOR.fields_by_name[key].enum_type
+    if isinstance(current, Struct):
+        current.CopyFrom(struct_to_proto(as_mapping(value, where), where))
+        return
+    if isinstance(current, Message):
+        current.SetInParent()
+        fill(current, value, where)
+        return
+    try:
+        if hasattr(current, "extend"):
+            current.extend(_items(value))
+        elif hasattr(current, "items"):
+            current.update({_scalar(k): _scalar(v) for k, v in value.items()})
+        elif enum is not None:
+            setattr(message, key, enum_number(enum, value))
+        else:
+            setattr(message, key, _scalar(value))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
+def _items(value: Any) -> list[Any]:
+    # A lone string is one item, not a list of characters.
+    return [value] if isinstance(value, str) else [_scalar(item) for item in value]
+
+
+def _scalar(value: Any) -> Any:
+    # numpy's numbers are not all taken by protobuf.
+    return value.item() if hasattr(value, "item") else value
+
+
+def read(kind: type[C], message: Message, readers: Mapping[str, Reader] | None = None) -> C:
+    """A `kind` from the fields of `message`; absent ones are None. `readers` read the special ones."""
+    return kind(**{name: _get(message, name, readers or {}) for name in _names(kind)})
+
+
+def _names(kind: type) -> Iterable[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _get(message: Message, name: str, readers: Mapping[str, Reader]) -> Any:
+    value = getattr(message, name)
+    descriptor = message.DESCRIPTOR.fields_by_name[name]
+    if descriptor.has_presence and not message.HasField(name):
+        return None
+    if name in readers:
+        return readers[name](value)
+    if isinstance(value, Struct):
+        return struct_from_proto(value)
+    if hasattr(value, "extend"):
+        return tuple(value) or None
+    if hasattr(value, "items"):
+        return dict(value) or None
+    return None if value == "" else value

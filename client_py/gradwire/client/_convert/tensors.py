@@ -1,0 +1,138 @@
+"""Between arrays and tensor messages: dtype, shape and little-endian row-major bytes.
+
+Knows: numpy, and torch tensors by their looks: torch is never imported, only found already imported.
+numpy has no bfloat16, so it travels as its 16 bits and comes back as float32, which holds it exactly.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gradwire.v1 import tensor_pb2 as pb
+
+Array = npt.NDArray[Any]
+
+_NUMPY: dict[str, npt.DTypeLike] = {
+    "bool": np.bool_,
+    "uint8": np.uint8,
+    "int32": "<i4",
+    "int64": "<i8",
+    "float16": "<f2",
+    "bfloat16": "<u2",
+    "float32": "<f4",
+    "float64": "<f8",
+}
+
+
+class Elements(NamedTuple):
+    """A C-contiguous little-endian array and the name of its type; bfloat16 as uint16 bits."""
+
+    array: Array
+    dtype: str
+
+
+def elements(value: Any, where: str) -> Elements:
+    """`value` (numpy, torch, list or number) as bytes can be taken from it. TypeError names what fits."""
+    if is_torch(value):
+        value = value.detach().cpu().contiguous()
+        if str(value.dtype) == "torch.bfloat16":
+            return Elements(value.view(sys.modules["torch"].int16).numpy().view(np.uint16), "bfloat16")
+        value = value.numpy()
+    array = np.asarray(value)
+    if array.dtype.name == "bfloat16":
+        return Elements(np.ascontiguousarray(array).view(np.uint16), "bfloat16")
+    if array.dtype.name not in _NUMPY:
+        array = _widen(array, where)
+    # ascontiguousarray makes a scalar one-dimensional; reshape undoes that.
+    return Elements(np.ascontiguousarray(array, _NUMPY[array.dtype.name]).reshape(array.shape), array.dtype.name)
+
+
+def is_torch(value: object) -> bool:
+    """It is a torch tensor, said without importing torch."""
+    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach")
+
+
+def _widen(array: Array, where: str) -> Array:
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind in "iu" and size <= 4:
+        return array.astype(np.int32 if size < 4 or kind == "i" else np.int64)
+    if kind == "u" and (array.size == 0 or array.max() <= np.iinfo(np.int64).max):
+        return array.astype(np.int64)
+    raise TypeError(
+        f"{where} holds {array.dtype}, which has no place on the wire; use one of {', '.join(_NUMPY)} "
+        "(rows of differing lengths go as a list of one-dimensional arrays)"
+    )
+
+
+def as_float32(value: Any, where: str) -> npt.NDArray[np.float32]:
+    """float32 of any array-like."""
+    array, dtype = elements(value, where)
+    return _from_bfloat16(array) if dtype == "bfloat16" else array.astype(np.float32, copy=False)
+
+
+def tensor_to_proto(value: Any, where: str) -> pb.Tensor:
+    """A Tensor message with the elements in it."""
+    array, dtype = elements(value, where)
+    return pb.Tensor(dtype=f"DATA_TYPE_{dtype.upper()}", shape=array.shape, data=array.tobytes())
+
+
+def tensor_from_proto(tensor: pb.Tensor) -> Array:
+    """A new array; bfloat16 as float32. ValueError when shape and bytes do not agree."""
+    return _array(tensor.data, tensor.dtype).reshape(tuple(tensor.shape))
+
+
+def rows_to_proto(array: Array, offsets: npt.NDArray[np.int64] | None) -> pb.BatchTensor:
+    """A column: dense [B, S], or with `offsets` ([B + 1]) the flat elements of ragged rows."""
+    if offsets is None:
+        return pb.BatchTensor(dense=tensor_to_proto(array, "column"))
+    flat, dtype = elements(array, "column")
+    name = f"DATA_TYPE_{dtype.upper()}"
+    return pb.BatchTensor(
+        ragged=pb.RaggedTensor(dtype=name, data=flat.tobytes(), row_offsets=offsets.astype("<i8").tobytes())
+    )
+
+
+def rows_from_proto(column: pb.BatchTensor) -> Array | list[Array]:
+    """[B, S], or a list of B arrays."""
+    if column.WhichOneof("layout") == "ragged":
+        ragged = column.ragged
+        offsets = np.frombuffer(ragged.row_offsets, "<i8")
+        return np.split(_array(ragged.data, ragged.dtype), offsets[1:-1])
+    return tensor_from_proto(column.dense)
+
+
+def int32_from_bytes(data: bytes) -> npt.NDArray[np.int32]:
+    """int32 array of raw bytes; a copy, so that it can be written to."""
+    return np.frombuffer(data, "<i4").astype(np.int32)
+
+
+def float32_from_bytes(data: bytes) -> npt.NDArray[np.float32]:
+    """float32 array of raw bytes; a copy, so that it can be written to."""
+    return np.frombuffer(data, "<f4").astype(np.float32)
+
+
+def token_bytes(ids: Sequence[int] | Array, where: str) -> bytes:
+    """int32 bytes of token ids. TypeError or ValueError when they are not one row of such."""
+    array = elements(ids, where).array
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TypeError(f"{where}: token ids are one row of integers, not {array.dtype} of shape {list(array.shape)}")
+    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int32).max):
+        raise ValueError(f"{where}: token ids lie between 0 and {np.iinfo(np.int32).max}")
+    return array.astype("<i4").tobytes()
+
+
+def _array(data: bytes, dtype: int) -> Array:
+    name = pb.DataType.Name(dtype).removeprefix("DATA_TYPE_").lower()
+    if name not in _NUMPY:
+        raise ValueError(f"the server sent a tensor of type {name}, which this client does not know")
+    array = np.frombuffer(data, _NUMPY[name])
+    return _from_bfloat16(array) if name == "bfloat16" else array.copy()
+
+
+def _from_bfloat16(bits: Array) -> npt.NDArray[np.float32]:
+    return (bits.astype(np.uint32) << 16).view(np.float32)

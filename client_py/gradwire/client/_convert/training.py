@@ -1,0 +1,219 @@
+"""Training's batches to messages, and its results back.
+
+Knows: columns, layouts and what each column's dtype is. Does not know: how a large batch travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import Message
+
+from gradwire.client._convert.messages import as_mapping
+from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.structs import struct_to_proto
+from gradwire.client._convert.tensors import (
+    Array,
+    as_float32,
+    elements,
+    is_torch,
+    rows_from_proto,
+    rows_to_proto,
+    tensor_to_proto,
+)
+from gradwire.client._convert.times import moment, seconds
+from gradwire.client.types.training import (
+    Checkpoint,
+    FwdBwdResult,
+    FwdNoGradResult,
+    LoadResult,
+    Rows,
+    StepResult,
+    TrainingBatchLike,
+)
+from gradwire.v1 import sampling_pb2, training_pb2
+
+_INTEGERS = frozenset({"input_ids", "versions"})
+_FLOATS = frozenset({"advantages", "old_log_probs_shifted", "prox_logp_shifted", "ref_log_probs_shifted"})
+
+
+class Layout(NamedTuple):
+    """Where rows lie: [B, S] when `offsets` is None, else row r is elements [offsets[r], offsets[r + 1])."""
+
+    shape: tuple[int, ...]
+    offsets: npt.NDArray[np.int64] | None
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return self.shape[0] if self.offsets is None else len(self.offsets) - 1
+
+    def __str__(self) -> str:
+        if self.offsets is None:
+            return f"shape {list(self.shape)}"
+        return f"{self.rows} rows of lengths {np.diff(self.offsets).tolist()[:8]}{'...' if self.rows > 8 else ''}"
+
+
+def batch_to_proto(batch: TrainingBatchLike) -> training_pb2.TrainingBatch:
+    """A TrainingBatch. TypeError or ValueError names the column and what would fit."""
+    columns = {key: value for key, value in as_mapping(batch, "batch").items() if value is not None}
+    known = training_pb2.TrainingBatch.DESCRIPTOR.fields_by_name
+    for key in columns:
+        if key not in known:
+            raise TypeError(unknown_name("batch column", key, known))
+    if "input_ids" not in columns:
+        raise ValueError("batch.input_ids is missing; it is the one required column")
+    ids, layout = _column(columns.pop("input_ids"), "input_ids")
+    if ids.size == 0:
+        raise ValueError(f"batch.input_ids holds no tokens ({layout})")
+    message = training_pb2.TrainingBatch(input_ids=rows_to_proto(ids, layout.offsets))
+    for name, value in columns.items():
+        _put(message, name, value, layout)
+    return message
+
+
+def _put(message: training_pb2.TrainingBatch, name: str, value: Any, layout: Layout) -> None:
+    where = f"batch.{name}"
+    if name == "prompt_group_ids":
+        groups = elements(value, where).array
+        if groups.shape != (layout.rows,) or groups.dtype.kind not in "iu":
+            raise ValueError(
+                f"{where} has shape {list(groups.shape)}; it is one integer for each of {layout.rows} rows"
+            )
+        message.prompt_group_ids.CopyFrom(tensor_to_proto(groups.astype(np.int64), where))
+        return
+    if name == "attention_mask" and layout.offsets is not None:
+        raise ValueError(f"{where} goes only with padded [B, S] columns; rows of differing lengths have no padding")
+    if name == "advantages" and not is_ragged(value) and np.ndim(value) == 1:
+        array, own = _spread(as_float32(value, where), layout), layout
+    else:
+        array, own = _column(value, name)
+    same = own.shape == layout.shape if layout.offsets is None else np.array_equal(own.offsets, layout.offsets)  # type: ignore[arg-type]
+    if not same or (own.offsets is None) != (layout.offsets is None):
+        raise ValueError(f"{where} has {own}, but batch.input_ids has {layout}; all columns have the same layout")
+    if name == "attention_mask":
+        message.attention_mask.CopyFrom(tensor_to_proto(array, where))
+    else:
+        getattr(message, name).CopyFrom(rows_to_proto(array, layout.offsets))
+
+
+def is_ragged(value: Any) -> bool:
+    """A list of rows, not one array: rows may differ in length."""
+    if isinstance(value, np.ndarray):
+        return value.dtype == object
+    return not is_torch(value) and isinstance(value, list | tuple) and bool(value) and np.ndim(value[0]) > 0
+
+
+def _column(value: Any, name: str) -> tuple[Array, Layout]:
+    where = f"batch.{name}"
+    if not is_ragged(value):
+        array = _typed(value, name)
+        if array.ndim != 2:
+            raise ValueError(
+                f"{where} has shape {list(array.shape)}; give [rows, width], or a list of one-dimensional rows"
+            )
+        return array, Layout(array.shape, None)
+    rows = [_typed(row, name) for row in value]
+    for number, row in enumerate(rows):
+        if row.ndim != 1:
+            raise ValueError(f"{where}[{number}] has shape {list(row.shape)}; a row has one dimension")
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return np.concatenate(rows), Layout((int(offsets[-1]),), offsets)
+
+
+def _typed(value: Any, name: str) -> Array:
+    where = f"batch.{name}"
+    if name in _FLOATS:
+        return as_float32(value, where)
+    array, dtype = elements(value, where)
+    if name in _INTEGERS:
+        if array.dtype.kind not in "iu" or dtype == "bfloat16":
+            raise TypeError(f"{where} holds {dtype}; it holds integers")
+        return array if dtype in ("int32", "int64") else array.astype(np.int32)
+    return as_float32(value, where) if dtype in ("bfloat16", "float64") else array
+
+
+def _spread(per_row: Array, layout: Layout) -> Array:
+    if len(per_row) != layout.rows:
+        raise ValueError(f"batch.advantages has {len(per_row)} entries for {layout.rows} rows")
+    if layout.offsets is not None:
+        return np.repeat(per_row, np.diff(layout.offsets))
+    return np.ascontiguousarray(np.broadcast_to(per_row[:, None], layout.shape))
+
+
+def loss_to_proto(name: str | None, config: Mapping[str, Any] | None) -> training_pb2.LossSpec | None:
+    """A loss by name with its configuration; None for the job's own."""
+    if name is None and config is None:
+        return None
+    spec = training_pb2.LossSpec(name=name or "")
+    if config is not None:
+        spec.config.CopyFrom(struct_to_proto(config, "loss_config"))
+    return spec
+
+
+def fwd_bwd_from_proto(response: training_pb2.FwdBwdResponse) -> FwdBwdResult:
+    """Result of a forward and backward pass."""
+    queued_s, run_s = _timing(response.timing)
+    return FwdBwdResult(
+        loss=response.loss,
+        num_loss_tokens=response.num_loss_tokens,
+        num_tokens=response.num_tokens,
+        num_micro_batches=response.num_micro_batches,
+        metrics=dict(response.metrics),
+        weight_version=response.weight_version,
+        log_probs_shifted=_rows(response, "log_probs_shifted"),
+        entropy=_rows(response, "entropy"),
+        warnings=tuple(response.warnings),
+        queued_s=queued_s,
+        run_s=run_s,
+    )
+
+
+def fwd_no_grad_from_proto(response: training_pb2.FwdNoGradResponse) -> FwdNoGradResult:
+    """Result of a forward pass."""
+    log_probs: Any = rows_from_proto(response.log_probs_shifted)
+    entropy = _rows(response, "entropy")
+    return FwdNoGradResult(log_probs, entropy, response.weight_version, *_timing(response.timing))
+
+
+def step_from_proto(response: training_pb2.StepResponse) -> StepResult:
+    """Result of an optimizer step."""
+    return StepResult(
+        response.grad_norm,
+        response.learning_rate,
+        response.weight_version,
+        response.step,
+        *_timing(response.timing),
+    )
+
+
+def checkpoint_from_proto(message: training_pb2.Checkpoint) -> Checkpoint:
+    """A checkpoint."""
+    return Checkpoint(
+        name=message.name,
+        path=message.path,
+        export_path=message.export_path,
+        weight_version=message.weight_version,
+        step=message.step,
+        size_bytes=message.size_bytes,
+        created_at=moment(message, "created_at"),
+        job_id=message.job_id,
+    )
+
+
+def load_from_proto(response: training_pb2.LoadCheckpointResponse) -> LoadResult:
+    """Where the job goes on."""
+    checkpoint = checkpoint_from_proto(response.checkpoint)
+    return LoadResult(checkpoint, response.weight_version, response.step, *_timing(response.timing))
+
+
+def _rows(response: Message, field: str) -> Rows | None:
+    found: Any = rows_from_proto(getattr(response, field)) if response.HasField(field) else None
+    return found
+
+
+def _timing(timing: sampling_pb2.Timing) -> tuple[float, float]:
+    return seconds(timing.queued), seconds(timing.run)

@@ -1,0 +1,76 @@
+"""Where the server is, from what a caller wrote.
+
+Knows: `host:port`, `grpc://`, `grpcs://`, `unix://` and the environment's defaults.
+Does not know: channels.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+DEFAULT_PORT = 50051
+_FORMS = '"host:port", "grpc://host:port", "grpcs://host:port" or "unix:///path"'
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server's address, taken apart."""
+
+    target: str
+    """As gRPC names it."""
+    shown: str
+    """As people write it."""
+    tls: bool
+    """The address itself asks for TLS (grpcs://)."""
+    local: bool
+    """Bytes stay on this machine: a loopback address or a Unix socket."""
+    unix: bool = False
+    """It is a Unix socket."""
+
+
+def parse_address(text: str | None) -> Address:
+    """`text`, or GRADWIRE_ADDRESS, or 127.0.0.1:50051. ValueError names the forms that are understood."""
+    text = (text or os.environ.get("GRADWIRE_ADDRESS") or DEFAULT_ADDRESS).strip()
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        # "unix:path" has no slashes, and "host:port" has no scheme.
+        scheme, rest = ("unix", text[5:]) if text.startswith("unix:") else ("grpc", text)
+    if scheme == "unix":
+        if not rest:
+            raise ValueError(f"address {text!r} names no socket; write unix:///path/to/socket")
+        return Address(f"unix:{rest}", f"unix://{rest}", tls=False, local=True, unix=True)
+    if scheme not in ("grpc", "grpcs"):
+        raise ValueError(f"address {text!r} begins with {scheme}://; an address is {_FORMS}")
+    host, port = _host_and_port(rest.rstrip("/"), text)
+    shown_host = f"[{host}]" if ":" in host else host
+    shown = f"{shown_host}:{port}"
+    return Address(shown, shown, tls=scheme == "grpcs", local=_is_loopback(host))
+
+
+def _host_and_port(rest: str, text: str) -> tuple[str, int]:
+    if rest.startswith("["):
+        host, _, after = rest[1:].partition("]")
+        port = after.removeprefix(":")
+    elif rest.count(":") > 1:
+        host, port = rest, ""
+    else:
+        host, _, port = rest.partition(":")
+    if not host or any(character in host for character in "/@ ?#"):
+        raise ValueError(f"address {text!r} has no usable host; an address is {_FORMS}")
+    if not port:
+        return host, DEFAULT_PORT
+    if not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ValueError(f"address {text!r} has port {port!r}; a port is a number from 1 to 65535")
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

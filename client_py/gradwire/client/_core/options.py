@@ -1,0 +1,118 @@
+"""Channel options, credentials and metadata, in gRPC's own words.
+
+Knows: gRPC's option names; it ignores ones that are misspelt, so tests check what they do.
+Does not know: calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import grpc
+
+from gradwire.client._core.address import Address
+from gradwire.client.config import KeepAliveConfig, RetryConfig, TLSConfig
+
+Option = tuple[str, str | int]
+
+
+@cache
+def user_agent() -> str:
+    """`gradwire-python/<version>`."""
+    try:
+        return f"gradwire-python/{version('gradwire')}"
+    except PackageNotFoundError:
+        return "gradwire-python/unknown"
+
+
+def channel_options(
+    address: Address,
+    retry: RetryConfig,
+    keepalive: KeepAliveConfig,
+    max_message_bytes: int,
+    streaming: Iterable[str],
+    server_name: str | None,
+) -> list[Option]:
+    """Options of the channel. `streaming` are the server-streaming methods that are safe to repeat."""
+    options: list[Option] = [
+        ("grpc.primary_user_agent", user_agent()),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.keepalive_time_ms", int(keepalive.interval_s * 1000)),
+        ("grpc.keepalive_timeout_ms", int(keepalive.timeout_s * 1000)),
+        ("grpc.keepalive_permit_without_calls", int(keepalive.without_calls)),
+        # Without it the core sends two pings without data in between and then no more.
+        ("grpc.http2.max_pings_without_data", 0),
+        # A restarted server is found again at once: the core's own first wait is a second.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+        # A client's connection is its own: otherwise two clients of a process share one, and its fate.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_retries", 1),
+        ("grpc.service_config", service_config(retry, streaming)),
+    ]
+    if address.local:
+        options.append(("grpc.enable_http_proxy", 0))
+    if address.unix:
+        # The default is the escaped path, which some HTTP/2 servers refuse.
+        options.append(("grpc.default_authority", "localhost"))
+    if server_name:
+        options.append(("grpc.ssl_target_name_override", server_name))
+    return options
+
+
+def service_config(retry: RetryConfig, methods: Iterable[str]) -> str:
+    """gRPC's service config: UNAVAILABLE is retried for `methods`, which are paths.
+
+    Only streams are listed: the core retries them until their first message. Unary calls are retried by
+    `Connection`, for three things that the core cannot do: send again more than its 256 KiB buffer, wait as
+    long as RetryInfo says, and try more than 5 times.
+    """
+    if retry.max_attempts == 1:
+        return "{}"
+    names = [path.removeprefix("/").split("/") for path in methods]
+    policy = {
+        "maxAttempts": min(retry.max_attempts, 5),
+        "initialBackoff": f"{retry.initial_backoff_s:.3f}s",
+        "maxBackoff": f"{retry.max_backoff_s:.3f}s",
+        "backoffMultiplier": retry.backoff_multiplier,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    config = [{"name": [{"service": s, "method": m} for s, m in names], "retryPolicy": policy}] if names else []
+    return json.dumps({"methodConfig": config})
+
+
+def credentials(tls: TLSConfig) -> grpc.ChannelCredentials:
+    """TLS credentials. OSError when a file cannot be read."""
+    return grpc.ssl_channel_credentials(
+        root_certificates=_pem(tls.root_certificates),
+        private_key=_pem(tls.client_key),
+        certificate_chain=_pem(tls.client_certificate),
+    )
+
+
+def _pem(value: bytes | str | Path | None) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str) and "-----BEGIN" in value:
+        return value.encode()
+    return Path(value).read_bytes()
+
+
+def bearer(token: str | None, address: Address, secure: bool) -> tuple[tuple[str, str], ...]:
+    """Metadata that carries `token`. ValueError when it would travel in the clear."""
+    if token is None:
+        return ()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError("the token is empty or holds characters that no token has; pass the secret alone, unquoted")
+    if not secure and not address.local:
+        raise ValueError(
+            f"a token would travel to {address.shown} in the clear. Connect with grpcs://{address.shown} (or tls=), "
+            "or reach the server over a loopback address, such as an SSH tunnel's"
+        )
+    return (("authorization", f"Bearer {token}"),)

@@ -1,0 +1,28 @@
+"""What the core knows of an RPC: its path, its types, and whether it may be sent twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+RPCS: dict[str, Rpc] = {}  # type: ignore[type-arg]  # every request and response type
+"""All RPCs that a client wraps, by path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc(Generic[Request, Response]):
+    """One RPC. `repeatable`: sending it twice does what sending it once does, so UNAVAILABLE is retried."""
+
+    path: str
+    request: type[Request]
+    response: type[Response]
+    repeatable: bool
+    streaming: bool = False
+
+    def __post_init__(self) -> None:
+        RPCS[self.path] = self

@@ -1,0 +1,84 @@
+"""Errors from gRPC statuses: the `grpc-status-details-bin` trailer, read into one exception.
+
+Knows: google.rpc's detail messages. Does not know: what is retried.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from gradwire.client.errors import BY_CODE, GradwireError, UnknownError
+
+DETAILS_TRAILER = "grpc-status-details-bin"
+_CORRELATION_KEYS = ("correlation_id", "x-correlation-id", "x-request-id")
+
+
+def error_from_rpc(error: grpc.aio.AioRpcError, method: str, address: str) -> GradwireError:
+    """The exception for a failed call of `method` (a path) to `address`."""
+    code = error.code().name
+    trailers = {str(key): value for key, value in (error.trailing_metadata() or ())}
+    fields = _read_details(trailers.get(DETAILS_TRAILER))
+    message = _message(fields.pop("message", "") or error.details() or "", fields)
+    if code == "UNAVAILABLE" and "reason" not in fields:
+        message = _unreachable(address, message)
+    elif code == "DEADLINE_EXCEEDED" and "reason" not in fields:
+        message = f"no answer from {address} within the call's timeout; pass a longer timeout= (seconds)"
+    if "correlation_id" not in fields:
+        known = (trailers[key] for key in _CORRELATION_KEYS if key in trailers)
+        fields["correlation_id"] = next((str(value) for value in known), None)
+    return BY_CODE.get(code, UnknownError)(message, method=short_name(method), **fields)
+
+
+def short_name(path: str) -> str:
+    """`SamplingService/Generate` of `/gradwire.v1.SamplingService/Generate`."""
+    return path.rpartition(".")[2]
+
+
+def _message(message: str, fields: dict[str, Any]) -> str:
+    """`message`, with the bad fields that it does not already speak of."""
+    unsaid = [(name, text) for name, text in fields.get("field_violations", ()) if text not in message]
+    parts = [message] if message else []
+    parts += [f"{name}: {text}" if name else text for name, text in unsaid]
+    return "; ".join(parts)
+
+
+def _unreachable(address: str, message: str) -> str:
+    cause = f" ({message})" if message else ""
+    return (
+        f"no gradwire server answers at {address}{cause}. Start one with `gradwire serve`, or give the "
+        "address of another: Client(address) or the environment's GRADWIRE_ADDRESS"
+    )
+
+
+def _read_details(trailer: str | bytes | None) -> dict[str, Any]:
+    """Keyword arguments of a GradwireError, from the trailer; unknown details are passed over."""
+    if not isinstance(trailer, bytes):
+        return {}
+    from google.protobuf.message import DecodeError
+    from google.rpc import error_details_pb2, status_pb2
+
+    try:
+        status = status_pb2.Status.FromString(trailer)
+    except DecodeError:
+        return {}
+    found: dict[str, Any] = {"message": status.message}
+    for detail in status.details:
+        info = error_details_pb2.ErrorInfo()
+        bad = error_details_pb2.BadRequest()
+        retry = error_details_pb2.RetryInfo()
+        request = error_details_pb2.RequestInfo()
+        if detail.Unpack(info):
+            found["reason"] = info.reason
+            found["metadata"] = dict(info.metadata)
+            if "correlation_id" in info.metadata:
+                found["correlation_id"] = info.metadata["correlation_id"]
+        elif detail.Unpack(bad):
+            found["field_violations"] = [(v.field, v.description) for v in bad.field_violations]
+        elif detail.Unpack(retry):
+            found["retry_after"] = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+        elif detail.Unpack(request) and request.request_id:
+            found["correlation_id"] = request.request_id
+    return found

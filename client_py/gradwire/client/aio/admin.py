@@ -1,0 +1,75 @@
+"""`client.admin`: what the server can do, and who may use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradwire.client._convert.admin import capabilities_from_proto, token_from_proto
+from gradwire.client._convert.enums import enum_to_proto
+from gradwire.client._convert.times import duration
+from gradwire.client._core.connection import Connection
+from gradwire.client._core.rpc import Rpc
+from gradwire.client.types.admin import Capabilities, CreatedToken, Scope, Token, TokenKind
+from gradwire.v1 import admin_pb2 as pb
+
+_SERVICE = "/gradwire.v1.AdminService/"
+_CAPABILITIES = Rpc(
+    _SERVICE + "GetCapabilities", pb.GetCapabilitiesRequest, pb.GetCapabilitiesResponse, repeatable=True
+)
+# Sent twice it makes two tokens, and the first one's secret is known to nobody.
+_CREATE = Rpc(_SERVICE + "CreateToken", pb.CreateTokenRequest, pb.CreateTokenResponse, repeatable=False)
+_LIST = Rpc(_SERVICE + "ListTokens", pb.ListTokensRequest, pb.ListTokensResponse, repeatable=True)
+_REVOKE = Rpc(_SERVICE + "RevokeToken", pb.RevokeTokenRequest, pb.RevokeTokenResponse, repeatable=True)
+
+
+class AsyncAdmin:
+    """Describes and administers the server."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def get_capabilities(self, *, timeout: float | None = None) -> Capabilities:
+        """What this server is and can do. Needs no scope."""
+        request = pb.GetCapabilitiesRequest()
+        return capabilities_from_proto(await self._connection.unary(_CAPABILITIES, request, timeout=timeout))
+
+    async def create_token(
+        self,
+        tenant: str,
+        scopes: Sequence[Scope | str],
+        *,
+        description: str = "",
+        kind: TokenKind | str | None = None,
+        lifetime_s: float | None = None,
+        timeout: float | None = None,
+    ) -> CreatedToken:
+        """Makes a token of `tenant`. Its secret is in the result and never shown again.
+
+        `scopes` are "inference", "training", "admin". `kind` is of one person by default. It lives
+        `lifetime_s` seconds, for ever by default.
+        """
+        request = pb.CreateTokenRequest(
+            description=description,
+            kind=enum_to_proto(pb.TokenKind, kind, "kind"),
+            tenant=tenant,
+            scopes=[enum_to_proto(pb.Scope, scope, "scopes") for scope in scopes],
+            lifetime=duration(lifetime_s, "lifetime_s"),
+        )
+        response = await self._connection.unary(_CREATE, request, timeout=timeout)
+        return CreatedToken(token_from_proto(response.token), response.secret)
+
+    async def list_tokens(self, tenant: str = "", *, timeout: float | None = None) -> tuple[Token, ...]:
+        """All tokens, or those of `tenant`, without their secrets; newest first."""
+        found: list[Token] = []
+        request = pb.ListTokensRequest(tenant=tenant)
+        while True:
+            page = await self._connection.unary(_LIST, request, timeout=timeout)
+            found += map(token_from_proto, page.tokens)
+            if not page.next_page_token:
+                return tuple(found)
+            request.page_token = page.next_page_token
+
+    async def revoke_token(self, token: Token | str, *, timeout: float | None = None) -> None:
+        """Ends a token (or the one of that id). Ending it again is fine."""
+        token_id = token if isinstance(token, str) else token.token_id
+        await self._connection.unary(_REVOKE, pb.RevokeTokenRequest(token_id=token_id), timeout=timeout)

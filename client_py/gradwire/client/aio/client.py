@@ -1,0 +1,165 @@
+"""AsyncClient: one connection to a server, and a sub-client for each of its services.
+
+Knows: options, the environment's defaults, health. Does not know: any RPC of gradwire's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import grpc.aio
+
+from gradwire.client._core.address import parse_address
+from gradwire.client._core.connection import Connection, Endpoint
+from gradwire.client._core.countdown import Countdown
+from gradwire.client._core.health import CHECK, Health, decode_check, encode_check
+from gradwire.client._core.options import bearer, channel_options, credentials
+from gradwire.client._core.rpc import RPCS
+from gradwire.client._core.status import error_from_rpc
+from gradwire.client.aio.admin import AsyncAdmin
+from gradwire.client.aio.inference import AsyncInference
+from gradwire.client.aio.jobs import AsyncJobs
+from gradwire.client.aio.sampling import AsyncSampling
+from gradwire.client.aio.sessions import AsyncSessions
+from gradwire.client.aio.training import AsyncTraining
+from gradwire.client.aio.weights import AsyncWeights
+from gradwire.client.config import KeepAliveConfig, RetryConfig, TLSConfig
+from gradwire.client.errors import DeadlineExceededError, NotFoundError, UnavailableError, UnimplementedError
+
+DEFAULT_TIMEOUT_S = 600.0
+DEFAULT_MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+_POLL_S = 0.2
+
+
+def endpoint(
+    address: str | None,
+    token: str | None,
+    tls: TLSConfig | bool | None,
+    metadata: Mapping[str, str] | None,
+    retry: RetryConfig,
+    keepalive: KeepAliveConfig,
+    max_message_bytes: int,
+) -> Endpoint:
+    """Where and how to connect. ValueError when a token would travel in the clear."""
+    where = parse_address(address)
+    config = TLSConfig() if tls is True or (tls is None and where.tls) else tls or None
+    if where.tls and config is None:
+        raise ValueError(f"tls=False contradicts grpcs://{where.shown}; write grpc://{where.shown}, or leave tls out")
+    extra = tuple((key.lower(), value) for key, value in (metadata or {}).items())
+    if any(key == "authorization" for key, _ in extra):
+        raise ValueError("metadata holds 'authorization'; pass the secret as token=, which keeps it out of logs")
+    chosen = token if token is not None else os.environ.get("GRADWIRE_TOKEN") or None
+    streaming = [rpc.path for rpc in RPCS.values() if rpc.streaming and rpc.repeatable]
+    return Endpoint(
+        address=where,
+        options=tuple(
+            channel_options(
+                where, retry, keepalive, max_message_bytes, streaming, config.server_name if config else None
+            )
+        ),
+        credentials=credentials(config) if config else None,
+        metadata=bearer(chosen, where, secure=config is not None) + extra,
+    )
+
+
+class AsyncClient:
+    """Client for asyncio. It belongs to the event loop that first uses it; make one for each loop."""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        token: str | None = None,
+        tls: TLSConfig | bool | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        retry: RetryConfig | None = None,
+        keepalive: KeepAliveConfig | None = None,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Opens nothing yet: the first call connects.
+
+        `address` is "host:port", "grpc://host:port", "grpcs://host:port" (TLS) or "unix:///path"; default
+        GRADWIRE_ADDRESS, then 127.0.0.1:50051. `token` is sent as a bearer token; default GRADWIRE_TOKEN;
+        ValueError when it would travel to another machine in the clear. `tls` names certificates. `timeout`
+        is the deadline of each call that names none, in seconds (None: no deadline). `max_message_bytes` is
+        the largest message either way. `metadata` goes with every call.
+        """
+        retry = retry or RetryConfig()
+        end = endpoint(address, token, tls, metadata, retry, keepalive or KeepAliveConfig(), max_message_bytes)
+        self._connection = Connection(end, retry, timeout)
+        self.admin = AsyncAdmin(self._connection)
+        """What the server can do, and who may use it."""
+        self.inference = AsyncInference(self._connection)
+        """Deployed agents."""
+        self.jobs = AsyncJobs(self._connection)
+        """The engines that callers make, use and destroy."""
+        self.sampling = AsyncSampling(self._connection)
+        """Completions and log-probs."""
+        self.sessions = AsyncSessions(self._connection)
+        """Stored conversations."""
+        self.training = AsyncTraining(self._connection, self.admin)
+        """Forward and backward, steps, checkpoints."""
+        self.weights = AsyncWeights(self._connection)
+        """Weights into a sampler."""
+
+    @property
+    def address(self) -> str:
+        """The server's address."""
+        return self._connection.address
+
+    async def health(self, service: str = "", *, timeout: float | None = 10.0) -> Health:
+        """Health of a service by full name ("gradwire.v1.SamplingService"), or of the whole server.
+
+        UnavailableError when no server answers. A service that is not known is Health.SERVICE_UNKNOWN.
+        """
+        connection = self._connection
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = connection.channel().unary_unary(CHECK)
+        call = method(encode_check(service), timeout=connection.deadline(timeout))
+        try:
+            return decode_check(await call)
+        except grpc.aio.AioRpcError as error:
+            found = error_from_rpc(error, CHECK, self.address)
+            if isinstance(found, NotFoundError):
+                return Health.SERVICE_UNKNOWN
+            raise found from error
+
+    async def wait_ready(self, timeout: float = 60.0, *, service: str = "") -> None:
+        """Waits until the server (or one service of it) serves. DeadlineExceededError says what it saw last."""
+        countdown = Countdown(timeout)
+        while True:
+            seen = await self._look(service, countdown.left())
+            if seen is None:
+                return
+            if countdown.left() <= _POLL_S:
+                raise DeadlineExceededError(f"{self.address} is not ready after {timeout:g} s: {seen}")
+            await asyncio.sleep(_POLL_S)
+
+    async def _look(self, service: str, timeout: float) -> str | None:
+        try:
+            health = await self.health(service, timeout=min(timeout, 5.0))
+        except UnimplementedError:
+            return None  # A server without health answers, and that is what can be known.
+        except (UnavailableError, DeadlineExceededError) as error:
+            return error.message
+        return None if health is Health.SERVING else f"its health is {health.value}"
+
+    async def close(self) -> None:
+        """Ends heartbeats, cancels what is under way and closes the connection. Closing again is fine."""
+        await self.jobs._close()
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address!r})"

@@ -1,0 +1,132 @@
+"""`client.inference`: talk to a deployed agent: a language model, an RL policy or a supervised model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from gradwire.client._convert.inference import (
+    action_from_proto,
+    optional_value,
+    prediction_from_proto,
+    replies_from_proto,
+    status_from_proto,
+    value_to_proto,
+)
+from gradwire.client._convert.sampling import params_to_proto
+from gradwire.client._core.connection import Connection
+from gradwire.client._core.rpc import Rpc
+from gradwire.client.aio.streams import AsyncReplyStream
+from gradwire.client.types.inference import ActionResult, DeploymentStatus, Prediction, Replies, ValueLike
+from gradwire.client.types.sampling import SamplingKeywords, SamplingParamsLike
+from gradwire.v1 import inference_pb2 as pb
+
+_SERVICE = "/gradwire.v1.InferenceService/"
+_STATUS = Rpc(_SERVICE + "GetStatus", pb.GetStatusRequest, pb.GetStatusResponse, repeatable=True)
+_ACTION = Rpc(_SERVICE + "GetAction", pb.GetActionRequest, pb.GetActionResponse, repeatable=True)
+_PREDICT = Rpc(_SERVICE + "Predict", pb.PredictRequest, pb.PredictResponse, repeatable=True)
+# Replies are stored: sent twice, the conversation would hold the message twice.
+_GENERATE = Rpc(_SERVICE + "GenerateReply", pb.GenerateReplyRequest, pb.GenerateReplyResponse, repeatable=False)
+_GENERATE_STREAM = Rpc(
+    _SERVICE + "GenerateReplyStream",
+    pb.GenerateReplyStreamRequest,
+    pb.GenerateReplyStreamResponse,
+    repeatable=False,
+    streaming=True,
+)
+
+
+class AsyncInference:
+    """Talks to a deployment: `deployment_id`, or the only one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def get_status(self, *, deployment_id: str = "", timeout: float | None = None) -> DeploymentStatus:
+        """What the deployment is."""
+        request = pb.GetStatusRequest(deployment_id=deployment_id)
+        return status_from_proto(await self._connection.unary(_STATUS, request, timeout=timeout))
+
+    async def get_action(
+        self,
+        observation: ValueLike,
+        *,
+        batched: bool = False,
+        hidden_state: ValueLike = None,
+        action_mask: ValueLike = None,
+        env_defined_actions: ValueLike = None,
+        deterministic: bool | None = None,
+        seed: int | None = None,
+        session_id: str = "",
+        deployment_id: str = "",
+        timeout: float | None = None,
+    ) -> ActionResult:
+        """Actions of an RL policy.
+
+        Values are array-likes, or dicts (by key, by agent) and tuples of such. `batched` says that
+        observations have a leading batch dimension. Pass the `hidden_state` of the result before to a
+        recurrent policy, or a `session_id` for the server to keep it. `action_mask` is 1 where an action is
+        allowed.
+        """
+        request = pb.GetActionRequest(
+            deployment_id=deployment_id,
+            observation=value_to_proto(observation, "observation"),
+            batched=batched,
+            hidden_state=optional_value(hidden_state, "hidden_state"),
+            action_mask=optional_value(action_mask, "action_mask"),
+            env_defined_actions=optional_value(env_defined_actions, "env_defined_actions"),
+            seed=seed,
+            session_id=session_id,
+        )
+        if deterministic is not None:
+            request.deterministic = deterministic
+        # With a session, a second sending would advance the hidden state twice.
+        response = await self._connection.unary(_ACTION, request, timeout=timeout, repeatable=not session_id)
+        return action_from_proto(response)
+
+    async def predict(
+        self, inputs: ValueLike, *, batched: bool = False, deployment_id: str = "", timeout: float | None = None
+    ) -> Prediction:
+        """Predictions of a supervised model; values as in `get_action`."""
+        request = pb.PredictRequest(
+            deployment_id=deployment_id, inputs=value_to_proto(inputs, "inputs"), batched=batched
+        )
+        return prediction_from_proto(await self._connection.unary(_PREDICT, request, timeout=timeout))
+
+    async def generate(
+        self,
+        prompts: str | Sequence[str],
+        params: SamplingParamsLike | None = None,
+        *,
+        session_id: str | None = None,
+        deployment_id: str = "",
+        timeout: float | None = None,
+        **sampling: Unpack[SamplingKeywords],
+    ) -> Replies:
+        """Replies of a language model, whole; one conversation each, or one message of `session_id`."""
+        request = pb.GenerateReplyRequest(
+            deployment_id=deployment_id,
+            prompts=[prompts] if isinstance(prompts, str) else prompts,
+            params=params_to_proto(params, sampling),
+            session_id=session_id,
+        )
+        return replies_from_proto(await self._connection.unary(_GENERATE, request, timeout=timeout))
+
+    def generate_stream(
+        self,
+        prompt: str,
+        params: SamplingParamsLike | None = None,
+        *,
+        session_id: str | None = None,
+        deployment_id: str = "",
+        timeout: float | None = None,
+        **sampling: Unpack[SamplingKeywords],
+    ) -> AsyncReplyStream:
+        """The reply of a language model, as it comes. The call begins at once."""
+        request = pb.GenerateReplyStreamRequest(
+            deployment_id=deployment_id,
+            prompt=prompt,
+            params=params_to_proto(params, sampling),
+            session_id=session_id,
+        )
+        return AsyncReplyStream(self._connection.stream(_GENERATE_STREAM, request, timeout=timeout), prompt)

@@ -1,0 +1,42 @@
+"""`client.sessions`: read and delete stored conversations with deployed language models."""
+
+from __future__ import annotations
+
+from gradwire.client._convert.inference import conversation_from_proto, session_from_proto
+from gradwire.client._core.connection import Connection
+from gradwire.client._core.rpc import Rpc
+from gradwire.client.types.inference import Conversation, Session
+from gradwire.v1 import session_pb2 as pb
+
+_SERVICE = "/gradwire.v1.SessionService/"
+_LIST = Rpc(_SERVICE + "ListSessions", pb.ListSessionsRequest, pb.ListSessionsResponse, repeatable=True)
+_GET = Rpc(_SERVICE + "GetSession", pb.GetSessionRequest, pb.GetSessionResponse, repeatable=True)
+_DELETE = Rpc(_SERVICE + "DeleteSession", pb.DeleteSessionRequest, pb.DeleteSessionResponse, repeatable=True)
+
+
+class AsyncSessions:
+    """Conversations of a deployment: `deployment_id`, or the only one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def list(self, *, deployment_id: str = "", timeout: float | None = None) -> tuple[Session, ...]:
+        """All of the caller's sessions, the most recently updated first."""
+        found: list[Session] = []
+        request = pb.ListSessionsRequest(deployment_id=deployment_id)
+        while True:
+            page = await self._connection.unary(_LIST, request, timeout=timeout)
+            found += map(session_from_proto, page.sessions)
+            if not page.next_page_token:
+                return tuple(found)
+            request.page_token = page.next_page_token
+
+    async def get(self, session_id: str, *, deployment_id: str = "", timeout: float | None = None) -> Conversation:
+        """A session and its messages. Another user's is NotFoundError, as one that never was."""
+        request = pb.GetSessionRequest(deployment_id=deployment_id, session_id=session_id)
+        return conversation_from_proto(await self._connection.unary(_GET, request, timeout=timeout))
+
+    async def delete(self, session_id: str, *, deployment_id: str = "", timeout: float | None = None) -> bool:
+        """Deletes a session and its messages; whether there was one. Deleting again is fine."""
+        request = pb.DeleteSessionRequest(deployment_id=deployment_id, session_id=session_id)
+        return (await self._connection.unary(_DELETE, request, timeout=timeout)).deleted

@@ -1,0 +1,217 @@
+"""`client.training`: forward and backward, optimizer steps, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradwire.client._convert.enums import enum_to_proto
+from gradwire.client._convert.jobs import job_id
+from gradwire.client._convert.operation import operation
+from gradwire.client._convert.sampling import memory_from_proto
+from gradwire.client._convert.training import (
+    checkpoint_from_proto,
+    fwd_bwd_from_proto,
+    fwd_no_grad_from_proto,
+    load_from_proto,
+    loss_to_proto,
+    step_from_proto,
+)
+from gradwire.client._core.connection import Connection, offload
+from gradwire.client._core.countdown import Countdown
+from gradwire.client._core.rpc import Rpc
+from gradwire.client.aio.admin import AsyncAdmin
+from gradwire.client.aio.batches import BatchSender
+from gradwire.client.types.jobs import JobRef
+from gradwire.client.types.sampling import MemoryChange
+from gradwire.client.types.training import (
+    Checkpoint,
+    FwdBwdResult,
+    FwdNoGradResult,
+    LoadResult,
+    StepResult,
+    TrainingBatchLike,
+    TrainingSleepMode,
+    UploadedBatch,
+)
+from gradwire.v1 import training_pb2 as pb
+
+_SERVICE = "/gradwire.v1.TrainingService/"
+# Mutating calls carry a request id: the server applies them once however often they come.
+_FWD_BWD = Rpc(_SERVICE + "FwdBwd", pb.FwdBwdRequest, pb.FwdBwdResponse, repeatable=True)
+_FWD_NO_GRAD = Rpc(_SERVICE + "FwdNoGrad", pb.FwdNoGradRequest, pb.FwdNoGradResponse, repeatable=True)
+_STEP = Rpc(_SERVICE + "Step", pb.StepRequest, pb.StepResponse, repeatable=True)
+_SAVE = Rpc(_SERVICE + "SaveCheckpoint", pb.SaveCheckpointRequest, pb.SaveCheckpointResponse, repeatable=True)
+_LOAD = Rpc(_SERVICE + "LoadCheckpoint", pb.LoadCheckpointRequest, pb.LoadCheckpointResponse, repeatable=True)
+_LIST = Rpc(_SERVICE + "ListCheckpoints", pb.ListCheckpointsRequest, pb.ListCheckpointsResponse, repeatable=True)
+_SLEEP = Rpc(_SERVICE + "SleepTraining", pb.SleepTrainingRequest, pb.SleepTrainingResponse, repeatable=True)
+_WAKE = Rpc(_SERVICE + "WakeTraining", pb.WakeTrainingRequest, pb.WakeTrainingResponse, repeatable=True)
+_EMPTY_CACHE = Rpc(
+    _SERVICE + "EmptyTrainingCache",
+    pb.EmptyTrainingCacheRequest,
+    pb.EmptyTrainingCacheResponse,
+    repeatable=True,
+)
+
+
+class AsyncTraining:
+    """Trains the model of a training job. Accumulation is the caller's: any number of fwd_bwd, then one step."""
+
+    def __init__(self, connection: Connection, admin: AsyncAdmin) -> None:
+        self._connection = connection
+        self._batches = BatchSender(connection, admin)
+
+    async def fwd_bwd(
+        self,
+        job: JobRef,
+        batch: TrainingBatchLike | UploadedBatch | str,
+        *,
+        loss: str | None = None,
+        loss_config: Mapping[str, Any] | None = None,
+        return_outputs: bool = False,
+        request_id: str | None = None,
+        sequence_number: int | None = None,
+        timeout: float | None = None,
+    ) -> FwdBwdResult:
+        """Runs a batch forward and backward, and adds its gradients to those accumulated.
+
+        `batch` is a TrainingBatch, a dict of its columns, or a batch that was uploaded (or its id); a large
+        one is uploaded by itself. `loss` is a name of the server's registry, the job's own by default. The
+        call is applied once however often it is sent: under `request_id`, or a fresh one. Calls with a
+        `sequence_number` (from 1) are applied in that order.
+        """
+        countdown = Countdown(self._connection.deadline(timeout))
+        number = job_id(job)
+        rows = await self._batches.place(number, batch, countdown)
+        request = pb.FwdBwdRequest(
+            job_id=number,
+            operation=operation(request_id, sequence_number),
+            loss=loss_to_proto(loss, loss_config),
+            return_outputs=return_outputs,
+        )
+        if isinstance(rows, str):
+            request.batch_id = rows
+        else:
+            request.batch.CopyFrom(rows)
+        response = await self._connection.unary(_FWD_BWD, request, timeout=countdown.left())
+        return await offload(lambda: fwd_bwd_from_proto(response), response.ByteSize())
+
+    async def fwd_no_grad(
+        self,
+        job: JobRef,
+        batch: TrainingBatchLike | UploadedBatch | str,
+        *,
+        temperature: float | None = None,
+        entropy: bool = False,
+        timeout: float | None = None,
+    ) -> FwdNoGradResult:
+        """Runs a batch forward: log-probs of its own tokens in its layout, and entropies if asked for.
+
+        `job` is a training or log-prob job. Only input_ids and attention_mask are used. `temperature`
+        divides the logits (default 1).
+        """
+        countdown = Countdown(self._connection.deadline(timeout))
+        number = job_id(job)
+        rows = await self._batches.place(number, batch, countdown)
+        request = pb.FwdNoGradRequest(job_id=number, temperature=temperature, entropy=entropy)
+        if isinstance(rows, str):
+            request.batch_id = rows
+        else:
+            request.batch.CopyFrom(rows)
+        response = await self._connection.unary(_FWD_NO_GRAD, request, timeout=countdown.left())
+        return await offload(lambda: fwd_no_grad_from_proto(response), response.ByteSize())
+
+    async def step(
+        self,
+        job: JobRef,
+        *,
+        learning_rate: float | None = None,
+        max_grad_norm: float | None = None,
+        request_id: str | None = None,
+        sequence_number: int | None = None,
+        timeout: float | None = None,
+    ) -> StepResult:
+        """Clips and applies the accumulated gradients, and clears them. Makes a new weight version.
+
+        `learning_rate` and `max_grad_norm` (0 does not clip) override the job's in this step. Applied once,
+        as `fwd_bwd` is.
+        """
+        request = pb.StepRequest(
+            job_id=job_id(job),
+            operation=operation(request_id, sequence_number),
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+        )
+        return step_from_proto(await self._connection.unary(_STEP, request, timeout=timeout))
+
+    async def save_checkpoint(
+        self,
+        job: JobRef,
+        name: str = "",
+        *,
+        request_id: str | None = None,
+        sequence_number: int | None = None,
+        timeout: float | None = None,
+    ) -> Checkpoint:
+        """Writes a checkpoint, "step-N" by default. A taken name is AlreadyExistsError. Applied once."""
+        request = pb.SaveCheckpointRequest(
+            job_id=job_id(job), operation=operation(request_id, sequence_number), name=name
+        )
+        response = await self._connection.unary(_SAVE, request, timeout=timeout)
+        return checkpoint_from_proto(response.checkpoint)
+
+    async def load_checkpoint(
+        self,
+        job: JobRef,
+        checkpoint: Checkpoint | str,
+        *,
+        request_id: str | None = None,
+        sequence_number: int | None = None,
+        timeout: float | None = None,
+    ) -> LoadResult:
+        """Goes on from a checkpoint (or its name). Accumulated gradients are dropped. Applied once."""
+        request = pb.LoadCheckpointRequest(
+            job_id=job_id(job),
+            operation=operation(request_id, sequence_number),
+            name=checkpoint if isinstance(checkpoint, str) else checkpoint.name,
+        )
+        return load_from_proto(await self._connection.unary(_LOAD, request, timeout=timeout))
+
+    async def list_checkpoints(
+        self, job: JobRef | None = None, *, timeout: float | None = None
+    ) -> tuple[Checkpoint, ...]:
+        """All checkpoints that `job` wrote, or all of the caller's; newest first."""
+        found: list[Checkpoint] = []
+        request = pb.ListCheckpointsRequest(job_id=job_id(job))
+        while True:
+            page = await self._connection.unary(_LIST, request, timeout=timeout)
+            found += map(checkpoint_from_proto, page.checkpoints)
+            if not page.next_page_token:
+                return tuple(found)
+            request.page_token = page.next_page_token
+
+    async def upload_batch(
+        self, job: JobRef, batch: TrainingBatchLike, *, timeout: float | None = None
+    ) -> UploadedBatch:
+        """Sends a batch ahead, in chunks with a checksum, for one or more calls to name."""
+        return await self._batches.upload(job_id(job), batch, Countdown(self._connection.deadline(timeout)))
+
+    async def sleep(
+        self, job: JobRef, mode: TrainingSleepMode | str | None = None, *, timeout: float | None = None
+    ) -> MemoryChange:
+        """Gives the trainer's memory back: all of it, or "non_lp", "lp_params"."""
+        request = pb.SleepTrainingRequest(job_id=job_id(job), mode=enum_to_proto(pb.TrainingSleepMode, mode, "mode"))
+        response = await self._connection.unary(_SLEEP, request, timeout=timeout)
+        return memory_from_proto(response.memory, response.changed)
+
+    async def wake(self, job: JobRef, *, timeout: float | None = None) -> MemoryChange:
+        """Undoes `sleep`."""
+        request = pb.WakeTrainingRequest(job_id=job_id(job))
+        response = await self._connection.unary(_WAKE, request, timeout=timeout)
+        return memory_from_proto(response.memory, response.changed)
+
+    async def empty_cache(self, job: JobRef, *, timeout: float | None = None) -> MemoryChange:
+        """Gives back memory that the allocator holds without using it."""
+        request = pb.EmptyTrainingCacheRequest(job_id=job_id(job))
+        response = await self._connection.unary(_EMPTY_CACHE, request, timeout=timeout)
+        return memory_from_proto(response.memory, changed=True)

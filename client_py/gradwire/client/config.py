@@ -1,0 +1,70 @@
+"""How a client connects, retries and stays connected: one frozen dataclass per concern.
+
+Knows: names, units and defaults. Does not know: gRPC's own option names (`_core.options` does).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RetryConfig:
+    """When and how often a call that got UNAVAILABLE is sent again.
+
+    Only calls that are safe to repeat are: reads, and mutating calls that carry a request id. A wait that
+    the server asks for (RetryInfo) comes before the backoff of this configuration. The call's deadline
+    bounds all attempts together.
+    """
+
+    max_attempts: int = 5
+    """Attempts in all, the first included. 1 never retries."""
+    initial_backoff_s: float = 0.1
+    """Wait before the second attempt, in seconds; a random part of a fifth is added or taken."""
+    max_backoff_s: float = 5.0
+    """Longest wait between attempts, in seconds."""
+    backoff_multiplier: float = 2.0
+    """Each wait is this many times the one before."""
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts is {self.max_attempts}; it must be at least 1 (1 never retries)")
+        if not 0 < self.initial_backoff_s <= self.max_backoff_s:
+            raise ValueError("initial_backoff_s must be above 0 and at most max_backoff_s")
+        if self.backoff_multiplier < 1:
+            raise ValueError(f"backoff_multiplier is {self.backoff_multiplier}; it must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAliveConfig:
+    """Pings that notice a dead connection during a long silent call."""
+
+    interval_s: float = 30.0
+    """A ping after this long without traffic, in seconds."""
+    timeout_s: float = 15.0
+    """The connection counts as dead when a ping is unanswered for this long, in seconds."""
+    without_calls: bool = False
+    """Ping even while no call is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class TLSConfig:
+    """TLS of the connection. Each certificate and key is PEM: bytes, or the path of a file."""
+
+    root_certificates: bytes | str | Path | None = None
+    """Certificates that the server's must descend from. Default: the ones that gRPC ships."""
+    client_certificate: bytes | str | Path | None = None
+    """The caller's certificate chain, for mutual TLS. Needs client_key."""
+    client_key: bytes | str | Path | None = None
+    """The caller's private key. Needs client_certificate."""
+    server_name: str | None = None
+    """Name expected in the server's certificate. Default: the address's host."""
+
+    def __post_init__(self) -> None:
+        if (self.client_certificate is None) != (self.client_key is None):
+            raise ValueError("client_certificate and client_key belong together: give both, or neither")
+
+    def __repr__(self) -> str:
+        mutual = self.client_certificate is not None
+        return f"TLSConfig(server_name={self.server_name!r}, mutual={mutual})"

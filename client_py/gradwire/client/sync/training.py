@@ -1,0 +1,162 @@
+"""`client.training`: forward and backward, optimizer steps, checkpoints.
+
+Generated from `gradwire.client.aio.training` by scripts/gen_sync_client.py; edit that instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradwire.client.aio.training import AsyncTraining
+from gradwire.client.sync.portal import Portal
+from gradwire.client.types.jobs import JobRef
+from gradwire.client.types.sampling import MemoryChange
+from gradwire.client.types.training import (
+    Checkpoint,
+    FwdBwdResult,
+    FwdNoGradResult,
+    LoadResult,
+    StepResult,
+    TrainingBatchLike,
+    TrainingSleepMode,
+    UploadedBatch,
+)
+
+
+class Training:
+    """Trains the model of a training job. Accumulation is the caller's: any number of fwd_bwd, then one step."""
+
+    def __init__(self, client: AsyncTraining, loop: Portal) -> None:
+        self._async = client
+        self._loop = loop
+
+    def fwd_bwd(
+        self,
+        job: JobRef,
+        batch: TrainingBatchLike | UploadedBatch | str,
+        *,
+        loss: str | None = None,
+        loss_config: Mapping[str, Any] | None = None,
+        return_outputs: bool = False,
+        request_id: str | None = None,
+        sequence_number: int | None = None,
+        timeout: float | None = None,
+    ) -> FwdBwdResult:
+        """Runs a batch forward and backward, and adds its gradients to those accumulated.
+
+        `batch` is a TrainingBatch, a dict of its columns, or a batch that was uploaded (or its id); a large
+        one is uploaded by itself. `loss` is a name of the server's registry, the job's own by default. The
+        call is applied once however often it is sent: under `request_id`, or a fresh one. Calls with a
+        `sequence_number` (from 1) are applied in that order.
+        """
+        return self._loop.run(
+            self._async.fwd_bwd(
+                job,
+                batch,
+                loss=loss,
+                loss_config=loss_config,
+                return_outputs=return_outputs,
+                request_id=request_id,
+                sequence_number=sequence_number,
+                timeout=timeout,
+            )
+        )
+
+    def fwd_no_grad(
+        self,
+        job: JobRef,
+        batch: TrainingBatchLike | UploadedBatch | str,
+        *,
+        temperature: float | None = None,
+        entropy: bool = False,
+        timeout: float | None = None,
+    ) -> FwdNoGradResult:
+        """Runs a batch forward: log-probs of its own tokens in its layout, and entropies if asked for.
+
+        `job` is a training or log-prob job. Only input_ids and attention_mask are used. `temperature`
+        divides the logits (default 1).
+        """
+        return self._loop.run(
+            self._async.fwd_no_grad(job, batch, temperature=temperature, entropy=entropy, timeout=timeout)
+        )
+
+    def step(
+        self,
+        job: JobRef,
+        *,
+        learning_rate: float | None = None,
+        max_grad_norm: float | None = None,
+        request_id: str | None = None,
+        sequence_number: int | None = None,
+        timeout: float | None = None,
+    ) -> StepResult:
+        """Clips and applies the accumulated gradients, and clears them. Makes a new weight version.
+
+        `learning_rate` and `max_grad_norm` (0 does not clip) override the job's in this step. Applied once,
+        as `fwd_bwd` is.
+        """
+        return self._loop.run(
+            self._async.step(
+                job,
+                learning_rate=learning_rate,
+                max_grad_norm=max_grad_norm,
+                request_id=request_id,
+                sequence_number=sequence_number,
+                timeout=timeout,
+            )
+        )
+
+    def save_checkpoint(
+        self,
+        job: JobRef,
+        name: str = "",
+        *,
+        request_id: str | None = None,
+        sequence_number: int | None = None,
+        timeout: float | None = None,
+    ) -> Checkpoint:
+        """Writes a checkpoint, "step-N" by default. A taken name is AlreadyExistsError. Applied once."""
+        return self._loop.run(
+            self._async.save_checkpoint(
+                job, name, request_id=request_id, sequence_number=sequence_number, timeout=timeout
+            )
+        )
+
+    def load_checkpoint(
+        self,
+        job: JobRef,
+        checkpoint: Checkpoint | str,
+        *,
+        request_id: str | None = None,
+        sequence_number: int | None = None,
+        timeout: float | None = None,
+    ) -> LoadResult:
+        """Goes on from a checkpoint (or its name). Accumulated gradients are dropped. Applied once."""
+        return self._loop.run(
+            self._async.load_checkpoint(
+                job, checkpoint, request_id=request_id, sequence_number=sequence_number, timeout=timeout
+            )
+        )
+
+    def list_checkpoints(self, job: JobRef | None = None, *, timeout: float | None = None) -> tuple[Checkpoint, ...]:
+        """All checkpoints that `job` wrote, or all of the caller's; newest first."""
+        return self._loop.run(self._async.list_checkpoints(job, timeout=timeout))
+
+    def upload_batch(self, job: JobRef, batch: TrainingBatchLike, *, timeout: float | None = None) -> UploadedBatch:
+        """Sends a batch ahead, in chunks with a checksum, for one or more calls to name."""
+        return self._loop.run(self._async.upload_batch(job, batch, timeout=timeout))
+
+    def sleep(
+        self, job: JobRef, mode: TrainingSleepMode | str | None = None, *, timeout: float | None = None
+    ) -> MemoryChange:
+        """Gives the trainer's memory back: all of it, or "non_lp", "lp_params"."""
+        return self._loop.run(self._async.sleep(job, mode, timeout=timeout))
+
+    def wake(self, job: JobRef, *, timeout: float | None = None) -> MemoryChange:
+        """Undoes `sleep`."""
+        return self._loop.run(self._async.wake(job, timeout=timeout))
+
+    def empty_cache(self, job: JobRef, *, timeout: float | None = None) -> MemoryChange:
+        """Gives back memory that the allocator holds without using it."""
+        return self._loop.run(self._async.empty_cache(job, timeout=timeout))

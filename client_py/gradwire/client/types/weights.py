@@ -1,0 +1,122 @@
+"""What moving weights takes and returns. Durations are float seconds, sizes bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class WeightTransport(StrEnum):
+    """How weights travel."""
+
+    UNSPECIFIED = "unspecified"
+    """The best one for where the jobs are."""
+    SHARED_MEMORY = "shared_memory"
+    CUDA_IPC = "cuda_ipc"
+    NCCL = "nccl"
+    FILE = "file"
+
+
+class DataType(StrEnum):
+    """Type of one element."""
+
+    UNSPECIFIED = "unspecified"
+    BOOL = "bool"
+    UINT8 = "uint8"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Name, type and shape of a tensor of an update."""
+
+    name: str
+    """Hugging Face name, like "model.layers.0.self_attn.q_proj.weight"."""
+    dtype: DataType | str
+    """float32, bfloat16 or float16."""
+    shape: Sequence[int]
+    sha256: bytes = b""
+    """Of the bytes; empty: not checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """The sampler samples from the new weights."""
+
+    weight_version: int
+    size_bytes: int
+    num_tensors: int
+    transport: WeightTransport
+    export_s: float
+    """Writing them out of the trainer, in seconds."""
+    pause_s: float
+    """Time in which the sampler stood still, in seconds."""
+    total_s: float
+    """All of it, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateBegun:
+    """An update has begun."""
+
+    update_id: str
+    total_bytes: int
+    """Bytes that have to arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferProgress:
+    """What has arrived so far, of all transfers of the update."""
+
+    received_bytes: int
+    complete_tensors: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """The sampler samples from the new weights."""
+
+    weight_version: int
+    pause_s: float
+    """Time in which the sampler stood still, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightNorm:
+    """L2 norm of all parameters, summed in float64, tied tensors once."""
+
+    norm: float
+    weight_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorChecksum:
+    """SHA-256 of a tensor's row-major little-endian bytes."""
+
+    name: str
+    dtype: DataType
+    shape: tuple[int, ...]
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WeightChecksums:
+    """Checksums by tensor name."""
+
+    checksums: dict[str, TensorChecksum]
+    weight_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightVersion:
+    """Version of a job's weights, and since when it has them."""
+
+    weight_version: int
+    since: datetime | None
