@@ -25,7 +25,8 @@ def test_arguments_on_the_cpu() -> None:
 
 
 def test_arguments_on_cuda() -> None:
-    made = settings.engine_args(config(kv_cache_bytes=0, gpu_memory_utilization=0.5), cpu=False)
+    made = settings.engine_args(config(kv_cache_bytes=0, max_model_len=0, gpu_memory_utilization=0.5), cpu=False)
+    assert made.max_model_len == -1  # vLLM's word for: what fits
     assert made.enable_sleep_mode and not made.enforce_eager
     assert made.gpu_memory_utilization == 0.5 and made.kv_cache_memory_bytes is None
     assert "TORCHDYNAMO_DISABLE" not in settings.engine_environment(config(), cpu=False)

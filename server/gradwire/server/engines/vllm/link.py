@@ -60,7 +60,9 @@ class EngineLink:
             except ValueError as error:  # pydantic's and vLLM's own checks of arguments
                 raise InvalidArgument.at("config", str(error)) from error
             except RuntimeError as error:
-                raise GradwireError("ENGINE_START_FAILED", f"vLLM did not start: {error}") from error
+                raise GradwireError(
+                    "ENGINE_START_FAILED", f"vLLM did not start; the server's log says why: {error}"
+                ) from error
 
     @property
     def llm(self) -> AsyncLLM:

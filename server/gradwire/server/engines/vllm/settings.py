@@ -58,7 +58,9 @@ def engine_args(config: SamplerConfig, *, cpu: bool) -> AsyncEngineArgs:
         "worker_extension_cls": EXTENSION,
         "weight_transfer_config": WeightTransferConfig(backend=BACKEND),
     }
-    for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"):
+    # -1: the model's own context, or what the key-value cache has room for
+    arguments["max_model_len"] = config.max_model_len or -1
+    for name in ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"):
         if value := getattr(config, name):
             arguments[name] = value
     arguments.update(_cpu_arguments(config) if cpu else _cuda_arguments(config))
