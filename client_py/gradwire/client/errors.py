@@ -57,7 +57,7 @@ class GradwireError(Exception):
             notes.append(f"(try again in {self.retry_after:g} s)")
         if self.attempts > 1:
             notes.append(f"(sent {self.attempts} times)")
-        if self.correlation_id:
+        if self.correlation_id and self.correlation_id not in self.message:
             notes.append(f"(correlation id {self.correlation_id})")
         return " ".join(notes)
 

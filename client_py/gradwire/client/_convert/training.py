@@ -66,7 +66,10 @@ def batch_to_proto(batch: TrainingBatchLike) -> training_pb2.TrainingBatch:
             raise TypeError(unknown_name("batch column", key, known))
     if "input_ids" not in columns:
         raise ValueError("batch.input_ids is missing; it is the one required column")
-    ids, layout = _column(columns.pop("input_ids"), "input_ids")
+    given = columns.pop("input_ids")
+    if isinstance(given, list | tuple) and not given:
+        raise ValueError("batch.input_ids holds no rows")
+    ids, layout = _column(given, "input_ids")
     if ids.size == 0:
         raise ValueError(f"batch.input_ids holds no tokens ({layout})")
     message = training_pb2.TrainingBatch(input_ids=rows_to_proto(ids, layout.offsets))

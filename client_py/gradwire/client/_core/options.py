@@ -47,9 +47,9 @@ def channel_options(
         ("grpc.keepalive_permit_without_calls", int(keepalive.without_calls)),
         # Without it the core sends two pings without data in between and then no more.
         ("grpc.http2.max_pings_without_data", 0),
-        # A restarted server is found again at once: the core's own first wait is a second.
+        # A restarted server is found again at once: the core's own first wait is a second. (Its
+        # min_reconnect_backoff_ms is left alone: in truth it limits how long connecting may take.)
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2000),
         # A client's connection is its own: otherwise two clients of a process share one, and its fate.
         ("grpc.use_local_subchannel_pool", 1),

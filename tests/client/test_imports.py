@@ -1,0 +1,48 @@
+"""The client is light: what importing it loads, and that it knows nothing of the server."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+CLIENT = Path(__file__).parents[2] / "client_py" / "gradwire" / "client"
+LOADED = "import sys, gradwire.client; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+ALLOWED = {"gradwire", "buf", "google", "grpc", "numpy"}
+# grpc's own import brings these, where they are installed.
+GRPC_BRINGS = {"cython_runtime", "grpc_health", "grpc_reflection", "grpc_tools", "typing_extensions"}
+
+
+def test_importing_the_client_loads_only_its_dependencies() -> None:
+    loaded = modules(LOADED) - modules(LOADED.replace(", gradwire.client", ""))
+    known = ALLOWED | GRPC_BRINGS | standard_library()
+    assert not {name for name in loaded if name.lstrip("_") not in known and not name.startswith("_cython")}
+    assert not loaded & {"torch", "vllm", "deepspeed", "transformers", "pydantic", "grpc_status"}
+
+
+def modules(code: str) -> set[str]:
+    """Top-level modules that a fresh process prints."""
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def standard_library() -> set[str]:
+    """Names of Python's own modules, private ones without their underscore."""
+    return {name.lstrip("_") for name in sys.stdlib_module_names}
+
+
+def test_the_client_imports_nothing_of_the_server() -> None:
+    for path in CLIENT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert not [name for name in names if name.startswith(("gradwire.server", "gradwire.worker"))], path
+            assert not {name.partition(".")[0] for name in names} & {"torch", "vllm", "deepspeed", "pydantic"}, path
+
+
+def test_types_know_no_wire() -> None:
+    for path in (CLIENT / "types").glob("*.py"):
+        text = path.read_text()
+        assert "import grpc" not in text
+        assert "gradwire.v1" not in text
+        assert "google.protobuf" not in text
