@@ -49,6 +49,7 @@ SERVICES = tuple(
     for name in ("SamplingService", "TrainingService", "WeightService", "JobService", "AdminService")
 )
 _SAMPLING = "gradwire.v1.SamplingService"
+_LAST_WORDS_S = 0.5
 
 
 class App:
@@ -70,7 +71,7 @@ class App:
         self._door = OperatorDoor(self._registry, self._facts)
         self._serving = False
         self._hurried = asyncio.Event()
-        self.jobs.on_destroy += [self._sync.forget, self._updates.forget]
+        self.jobs.on_destroy += [self._updates.forget, self._sync.forget]
         self._server = aio.server(
             interceptors=[
                 ErrorInterceptor(),
@@ -159,17 +160,22 @@ class App:
         self._hurried.set()
 
     async def stop(self) -> None:
-        """Drain: refuse new calls, let those under way finish, end the engines."""
+        """Drain: refuse new calls, let those under way finish, end the engines.
+
+        The server listens while it drains, so that new calls get an error with details and health checks an answer.
+        """
         self._serving = False
         await self._health.enter_graceful_shutdown()
-        self._admission.drain()
-        drained = asyncio.ensure_future(self._server.stop(self.settings.limits.drain_seconds))
+        self.jobs.dismiss_watchers()
+        drained = asyncio.ensure_future(self._admission.drain())
         hurried = asyncio.ensure_future(self._hurried.wait())
-        await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
-        if not drained.done():
-            await self._server.stop(None)  # a shorter grace takes the place of the longer one
+        await asyncio.wait(
+            {drained, hurried}, timeout=self.settings.limits.drain_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        # Last answers are still on their way; whoever only watches health would stay for ever.
+        await self._server.stop(_LAST_WORDS_S if drained.done() else None)
+        drained.cancel()
         hurried.cancel()
-        await drained
         for task in self._tasks:
             task.cancel()
         await self._door.stop()

@@ -42,7 +42,7 @@ class TokenSettings(_Strict):
 
     name: str
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    tenant: str = "local"
+    tenant: str = Field(default="local", min_length=1)
     scopes: frozenset[str] = frozenset({"INFERENCE", "TRAINING"})
 
     @field_validator("scopes")

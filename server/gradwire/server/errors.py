@@ -128,6 +128,6 @@ class Unavailable(GradwireError):
 
     code = "UNAVAILABLE"
 
-    def __init__(self, reason: str, message: str, *, retry_after: timedelta | None = None) -> None:
+    def __init__(self, reason: str, message: str, *, retry_after: timedelta | None = timedelta(seconds=1)) -> None:
         super().__init__(reason, message)
         self.retry_after = retry_after

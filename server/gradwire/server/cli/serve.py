@@ -65,6 +65,8 @@ def _claim_stdout() -> TextIO:
 async def _serve(settings: Settings, ready_line: TextIO) -> int:
     from gradwire.server.app import App
     from gradwire.server.engines.factory import RealEngines
+    from gradwire.server.models.catalog import RecipeError
+    from gradwire.server.models.resolve import ModelNotFoundError
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -93,7 +95,7 @@ async def _serve(settings: Settings, ready_line: TextIO) -> int:
             loop.add_signal_handler(number, app.hurry)
     except asyncio.CancelledError:
         pass
-    except (GradwireError, OSError, ValueError) as error:
+    except (GradwireError, ModelNotFoundError, RecipeError, OSError, ValueError) as error:
         print(f"gradwire serve: {error}", file=sys.stderr)
         code = 1
     finally:

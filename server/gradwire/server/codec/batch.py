@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +27,8 @@ _COLUMNS = {
     "prox_logp_shifted": "prox_log_probs",
     "ref_log_probs_shifted": "ref_log_probs",
 }
+# Names of the engine -> paths in the request.
+_FIELDS = {f"batch.{name}": f"batch.{field}" for field, name in _COLUMNS.items()} | {"lr": "learning_rate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +202,16 @@ def decode_batch(
         columns=columns,
     )
     return DecodedBatch(batch, BatchLayout(decoder.offsets, decoder.mask), tuple(warnings))
+
+
+@contextmanager
+def in_request_terms() -> Iterator[None]:
+    """An engine's InvalidArgument, with its own names of columns as the request's."""
+    try:
+        yield
+    except InvalidArgument as error:
+        violations = [FieldViolation(_FIELDS.get(v.field, v.field), v.description) for v in error.violations]
+        raise InvalidArgument(violations, reason=error.reason, metadata=error.metadata) from error
 
 
 def fill_column(decoded: DecodedBatch, name: str, value: float, warning: str) -> DecodedBatch:

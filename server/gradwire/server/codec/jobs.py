@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf import json_format, struct_pb2, timestamp_pb2
+from google.protobuf import struct_pb2, timestamp_pb2
 
 from gradwire.server.domain.jobs import JobKind, JobState
 from gradwire.server.domain.registry import AnyJob
@@ -38,15 +38,22 @@ def encode_memory(memory: MemoryReport) -> sampling_pb2.MemoryChange:
 
 def struct_to_dict(struct: struct_pb2.Struct) -> dict[str, Any]:
     """A Struct as a dict; whole numbers as int, since JSON and Struct only have one kind of number."""
-    return {key: _whole(value) for key, value in json_format.MessageToDict(struct).items()}
+    return {key: _plain(value) for key, value in struct.fields.items()}
 
 
-def _whole(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_whole(item) for item in value]
-    return value
+def _plain(value: struct_pb2.Value) -> Any:
+    match value.WhichOneof("kind"):
+        case "number_value":
+            number = value.number_value
+            return int(number) if number.is_integer() else number
+        case "struct_value":
+            return struct_to_dict(value.struct_value)
+        case "list_value":
+            return [_plain(item) for item in value.list_value.values]
+        case "null_value" | None:
+            return None
+        case kind:
+            return getattr(value, kind)
 
 
 def _given(message: Any, names: Mapping[str, str]) -> dict[str, Any]:
@@ -158,6 +165,6 @@ def encode_job(job: AnyJob) -> job_pb2.Job:
         message.training.CopyFrom(_encode_training(job.config))
     else:
         message.sampling.CopyFrom(_encode_sampling(job.config))
-        if job.state is not JobState.STARTING:
+        if job.started:
             message.facts.CopyFrom(encode_facts(job.engine.info))
     return message

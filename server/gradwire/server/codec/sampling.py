@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 
 import numpy as np
@@ -91,6 +93,19 @@ def _check(params: SamplingParams, max_log_probs: int) -> None:
             bad.append(FieldViolation(f"params.{name}", f"is {value}; this job gives at most {max_log_probs}"))
     if bad:
         raise InvalidArgument(bad)
+
+
+@contextmanager
+def in_request_terms() -> Iterator[None]:
+    """An engine's InvalidArgument, with its own names of parameters as the request's."""
+    try:
+        yield
+    except InvalidArgument as error:
+        violations = [
+            FieldViolation("params.structured_output" if v.field == "params.structured" else v.field, v.description)
+            for v in error.violations
+        ]
+        raise InvalidArgument(violations, reason=error.reason, metadata=error.metadata) from error
 
 
 def encode_params(params: SamplingParams, *, max_tokens: int) -> sampling_params_pb2.SamplingParams:

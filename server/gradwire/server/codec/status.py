@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,11 @@ from gradwire.server import errors
 
 DOMAIN = "gradwire"
 DETAILS_KEY = "grpc-status-details-bin"
+# The trailers of a call hold 8 KiB, and lose everything beyond: a long text is cut rather than lost with all
+# details. On the wire the message stands twice, once percent-encoded (x 3 at worst) and once in base64.
+_MESSAGE_BYTES = 1000
+_VIOLATIONS_BYTES = 2000
+_DESCRIPTION_BYTES = 600
 
 _CLASSES: dict[int, type[errors.GradwireError]] = {
     code_pb2.Code.Value(cls.code): cls
@@ -40,38 +46,49 @@ def _retry_info(after: timedelta) -> error_details_pb2.RetryInfo:
     return error_details_pb2.RetryInfo(retry_delay=delay)
 
 
+def _cut(text: str, limit: int) -> str:
+    data = text.encode()
+    return text if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "..."
+
+
+def _bad_request(violations: Sequence[errors.FieldViolation]) -> error_details_pb2.BadRequest:
+    """As many violations as there is room for, at least one."""
+    message = error_details_pb2.BadRequest()
+    for violation in violations:
+        message.field_violations.add(
+            field=_cut(violation.field, _DESCRIPTION_BYTES),
+            description=_cut(violation.description, _DESCRIPTION_BYTES),
+        )
+        if message.ByteSize() > _VIOLATIONS_BYTES:
+            break
+    return message
+
+
 def to_status(error: errors.GradwireError) -> status_pb2.Status:
     """The status of an error: ErrorInfo always, and what its kind calls for beside it."""
+    text = _cut(error.message, _MESSAGE_BYTES)
     details: list[message.Message] = [
         error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
     ]
     match error:
         case errors.InvalidArgument():
-            details.append(
-                error_details_pb2.BadRequest(
-                    field_violations=[
-                        error_details_pb2.BadRequest.FieldViolation(field=v.field, description=v.description)
-                        for v in error.violations[:64]  # metadata of a call is bounded
-                    ]
-                )
-            )
+            details.append(_bad_request(error.violations))
         case errors.NotFound():
             details.append(
                 error_details_pb2.ResourceInfo(
-                    resource_type=error.resource_type, resource_name=error.resource_name, description=error.message
+                    resource_type=error.resource_type, resource_name=error.resource_name, description=text
                 )
             )
         case errors.FailedPrecondition():
             violation = error_details_pb2.PreconditionFailure.Violation(
-                type=error.reason, subject=error.subject, description=error.message
+                type=error.reason, subject=error.subject, description=text
             )
             details.append(error_details_pb2.PreconditionFailure(violations=[violation]))
         case errors.ResourceExhausted() | errors.Unavailable():
             if error.retry_after is not None:
                 details.append(_retry_info(error.retry_after))
-    # Trailers are limited (8 KiB by default): a long message is cut rather than lost with all details.
     return status_pb2.Status(
-        code=code_pb2.Code.Value(error.code), message=error.message[:2000], details=[_pack(d) for d in details]
+        code=code_pb2.Code.Value(error.code), message=text, details=[_pack(detail) for detail in details]
     )
 
 

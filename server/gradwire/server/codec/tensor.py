@@ -29,6 +29,7 @@ _NUMPY: dict[int, np.dtype[Any]] = {
 }
 _PROTO = {dtype: code for code, dtype in _NUMPY.items() if code != tensor_pb2.DATA_TYPE_BFLOAT16}
 _MAX_ELEMENTS = 2**40  # far above any message; a product beyond it is a mistake or an attack
+_MAX_DIMENSIONS = 8
 
 
 def dtype_name(code: int) -> str:
@@ -36,14 +37,17 @@ def dtype_name(code: int) -> str:
     return tensor_pb2.DataType.Name(code).removeprefix("DATA_TYPE_").lower()
 
 
-def _itemsize(code: int, path: str) -> np.dtype[Any]:
+def _dtype(code: int, path: str) -> np.dtype[Any]:
     if code not in _NUMPY:
         known = ", ".join(dtype_name(c) for c in _NUMPY)
         raise InvalidArgument.at(f"{path}.dtype", f"is not given or not known; give one of {known}")
     return _NUMPY[code]
 
 
-def _read(data: bytes | memoryview, code: int, dtype: np.dtype[Any]) -> Array:
+def _read(data: bytes, code: int, dtype: np.dtype[Any], path: str) -> Array:
+    if code == tensor_pb2.DATA_TYPE_BOOL and data.strip(b"\0\1"):
+        # numpy trusts the bytes of a bool: with any other value, counts and masks go wrong.
+        raise InvalidArgument.at(path, "holds a bool that is neither 0 nor 1")
     array = np.frombuffer(data, dtype=dtype)
     if code == tensor_pb2.DATA_TYPE_BFLOAT16:
         return (array.astype(np.uint32) << 16).view(np.float32)
@@ -55,15 +59,9 @@ def tensor_to_array(tensor: tensor_pb2.Tensor, path: str, *, allow_shared_memory
 
     Raises InvalidArgument at `path` when dtype, shape and bytes do not agree.
     """
-    dtype = _itemsize(tensor.dtype, path)
-    shape = tuple(tensor.shape)
-    if any(dim < 0 for dim in shape):
-        raise InvalidArgument.at(f"{path}.shape", f"{list(shape)} has a negative dimension; each must be 0 or more")
-    # Python's integers do not overflow, so the product is exact and only has to be compared.
-    elements = math.prod(shape)
-    if elements > _MAX_ELEMENTS:
-        raise InvalidArgument.at(f"{path}.shape", f"{list(shape)} has {elements} elements, more than any message holds")
-    expected = elements * dtype.itemsize
+    dtype = _dtype(tensor.dtype, path)
+    shape = _shape(tensor, path)
+    expected = math.prod(shape) * dtype.itemsize
     storage = tensor.WhichOneof("storage")
     if storage == "shared_memory":
         return _shared(tensor, path, shape, dtype, expected, allow_shared_memory)
@@ -72,7 +70,21 @@ def tensor_to_array(tensor: tensor_pb2.Tensor, path: str, *, allow_shared_memory
             f"{path}.data",
             f"holds {len(tensor.data)} bytes, but shape {list(shape)} of {dtype_name(tensor.dtype)} takes {expected}",
         )
-    return _read(tensor.data, tensor.dtype, dtype).reshape(shape)
+    return _read(tensor.data, tensor.dtype, dtype, f"{path}.data").reshape(shape)
+
+
+def _shape(tensor: tensor_pb2.Tensor, path: str) -> tuple[int, ...]:
+    shape = tuple(tensor.shape)
+    if len(shape) > _MAX_DIMENSIONS:
+        raise InvalidArgument.at(f"{path}.shape", f"has {len(shape)} dimensions; at most {_MAX_DIMENSIONS} are taken")
+    if any(dim < 0 for dim in shape):
+        raise InvalidArgument.at(f"{path}.shape", f"{list(shape)} has a negative dimension; each must be 0 or more")
+    # Python's integers do not overflow, so the product is exact and only has to be compared. Zeros are left
+    # out of it: numpy refuses [0, 2^62], too.
+    elements = math.prod(dim or 1 for dim in shape)
+    if elements > _MAX_ELEMENTS:
+        raise InvalidArgument.at(f"{path}.shape", f"{list(shape)} has {elements} elements, more than any message holds")
+    return shape
 
 
 def _shared(
@@ -89,22 +101,25 @@ def _shared(
             f"{path}.shared_memory.length",
             f"is {memory.length}, but shape {list(shape)} of {dtype_name(tensor.dtype)} takes {expected} bytes",
         )
-    with SharedSegment.attach(memory.name) as segment:
-        # Copied: the caller may write to its memory again as soon as it likes.
-        raw = segment.array(memory.offset, expected).tobytes()
-    return _read(raw, tensor.dtype, dtype).reshape(shape)
+    try:
+        with SharedSegment.attach(memory.name) as segment:
+            # Copied: the caller may write to its memory again as soon as it likes.
+            raw = segment.array(memory.offset, expected).tobytes()
+    except InvalidArgument as error:
+        raise InvalidArgument.at(f"{path}.shared_memory", error.violations[0].description) from error
+    return _read(raw, tensor.dtype, dtype, f"{path}.shared_memory").reshape(shape)
 
 
 def array_to_tensor(array: Array) -> tensor_pb2.Tensor:
     """A tensor of the array's bytes."""
-    array = np.ascontiguousarray(array)
-    dtype = array.dtype.newbyteorder("<") if array.dtype.byteorder == ">" else array.dtype
-    return tensor_pb2.Tensor(dtype=_PROTO[np.dtype(dtype)], shape=array.shape, data=array.astype(dtype).tobytes())  # type: ignore[arg-type]
+    dtype = array.dtype.newbyteorder("<")
+    data = array.astype(dtype, copy=False).tobytes()  # row-major, however the array lies in memory
+    return tensor_pb2.Tensor(dtype=_PROTO[dtype], shape=array.shape, data=data)  # type: ignore[arg-type]
 
 
 def ragged_to_array(ragged: tensor_pb2.RaggedTensor, path: str) -> tuple[Array, npt.NDArray[np.int64]]:
     """The elements and row offsets (int64 [R+1]) of a ragged tensor, checked against each other."""
-    dtype = _itemsize(ragged.dtype, path)
+    dtype = _dtype(ragged.dtype, path)
     if len(ragged.data) % dtype.itemsize:
         raise InvalidArgument.at(
             f"{path}.data",
@@ -115,9 +130,9 @@ def ragged_to_array(ragged: tensor_pb2.RaggedTensor, path: str) -> tuple[Array, 
         raise InvalidArgument.at(
             f"{path}.row_offsets", f"holds {len(ragged.row_offsets)} bytes; it takes R + 1 int64 for R >= 1 rows"
         )
-    values = _read(ragged.data, ragged.dtype, dtype)
+    values = _read(ragged.data, ragged.dtype, dtype, f"{path}.data")
     offsets = np.frombuffer(ragged.row_offsets, dtype="<i8").astype(np.int64, copy=False)
-    if offsets[0] != 0 or offsets[-1] != len(values) or bool(np.any(np.diff(offsets) < 0)):
+    if offsets[0] != 0 or offsets[-1] != len(values) or bool(np.any(offsets[1:] < offsets[:-1])):
         raise InvalidArgument.at(
             f"{path}.row_offsets",
             f"must begin with 0, never fall, and end with the number of elements ({len(values)}); "

@@ -6,11 +6,16 @@ The trainer writes them; this module only knows names, paths and the `checkpoint
 from __future__ import annotations
 
 import json
+import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gradwire.server.engines.training import CheckpointInfo
 from gradwire.server.errors import AlreadyExists, InvalidArgument, NotFound
+
+log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 METADATA_FILE = "checkpoint.json"
@@ -23,9 +28,11 @@ class CheckpointStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._being_written: set[Path] = set()
 
     def _folder(self, tenant: str) -> Path:
-        return self.root / re.sub(r"[^A-Za-z0-9_-]", lambda m: f"%{ord(m.group()):02x}", tenant)
+        # By bytes, so that no two tenants get one folder, and none gets ".".
+        return self.root / re.sub(rb"[^A-Za-z0-9_-]", lambda m: b"%%%02x" % ord(m.group()), tenant.encode()).decode()
 
     def path(self, tenant: str, name: str) -> Path:
         """Folder of a checkpoint, there or not. Raises InvalidArgument for what is no plain name."""
@@ -35,15 +42,20 @@ class CheckpointStore:
             )
         return self._folder(tenant) / name
 
-    def new(self, tenant: str, name: str) -> Path:
-        """Folder for a new checkpoint. Raises AlreadyExists for a taken name."""
+    @contextmanager
+    def new(self, tenant: str, name: str) -> Iterator[Path]:
+        """Folder for a new checkpoint, to be written inside. Raises AlreadyExists for a taken name."""
         path = self.path(tenant, name)
-        if path.exists():
+        if path in self._being_written or path.exists():
             raise AlreadyExists(
                 "CHECKPOINT_EXISTS", f"there is a checkpoint {name!r}; names are never reused, take another"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+        self._being_written.add(path)
+        try:
+            yield path
+        finally:
+            self._being_written.discard(path)
 
     def existing(self, tenant: str, name: str) -> Path:
         """Folder of a finished checkpoint."""
@@ -64,10 +76,21 @@ class CheckpointStore:
         for metadata in folder.glob(f"*/{METADATA_FILE}"):
             if not _NAME.fullmatch(metadata.parent.name):
                 continue  # being written
-            facts = json.loads(metadata.read_text())
-            note = metadata.parent / JOB_FILE
-            found.append((_info(metadata.parent, facts), int(note.read_text()) if note.is_file() else 0))
-        return sorted(found, key=lambda entry: entry[0].created_unix, reverse=True)
+            try:
+                info = _info(metadata.parent, json.loads(metadata.read_text()))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                log.warning("checkpoint %s is left out, its metadata cannot be read: %s", metadata.parent, error)
+                continue
+            found.append((info, _job_of(metadata.parent)))
+        return sorted(found, key=lambda entry: (entry[0].created_unix, entry[0].name), reverse=True)
+
+
+def _job_of(path: Path) -> int:
+    """The job that wrote a checkpoint, 0 when nobody noted it."""
+    try:
+        return int((path / JOB_FILE).read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def _info(path: Path, facts: dict[str, object]) -> CheckpointInfo:

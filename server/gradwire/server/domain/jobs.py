@@ -39,7 +39,10 @@ Engine = TypeVar("Engine", SamplerEngine, TrainingEngine)
 
 @dataclass(eq=False, slots=True)
 class Job(Generic[Engine]):
-    """`tenant` None: made by the server, everyone's to use and no one's to destroy."""
+    """`tenant` None: made by the server, everyone's to use and no one's to destroy.
+
+    `held` is set while a caller has paused the sampler: weight updates then leave it paused.
+    """
 
     job_id: int
     kind: JobKind
@@ -48,12 +51,15 @@ class Job(Generic[Engine]):
     engine: Engine
     lease: JobLease | None = None
     state: JobState = JobState.STARTING
+    started: bool = False  # the engine has started once, so its facts are known
+    held: bool = False
     error: str = ""
     created: float = field(default_factory=time.time)  # Unix seconds
     version_since: float = field(default_factory=time.time)  # Unix seconds
     weight_version: int = 0
     operations: OperationLog = field(init=False)
-    _watchers: set[asyncio.Queue[str]] = field(default_factory=set)
+    _state_before_pause: JobState = JobState.READY
+    _watchers: set[asyncio.Queue[str | None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.operations = OperationLog(self.name)
@@ -64,11 +70,27 @@ class Job(Generic[Engine]):
         return f"{self.kind}_job/{self.job_id}"
 
     def set_state(self, state: JobState, message: str) -> None:
-        """Change state and tell the watchers."""
-        if state is self.state and state is not JobState.READY:
+        """Change state and tell the watchers. A failed job can only be destroyed, a destroyed one stays so."""
+        if state is self.state or self.state is JobState.DESTROYED:
+            return
+        if self.state is JobState.FAILED and state is not JobState.DESTROYED:
+            return
+        if self.state is JobState.PAUSED and state in (JobState.READY, JobState.SLEEPING):
+            self._state_before_pause = state  # the engine slept or woke while the lease lapsed
             return
         self.state = state
         self.tell(message)
+
+    def pause(self) -> None:
+        """The lease lapsed."""
+        self._state_before_pause = self.state
+        self.set_state(JobState.PAUSED, "the lease lapsed")
+
+    def unpause(self) -> None:
+        """The lease was renewed."""
+        if self.state is JobState.PAUSED:
+            self.state = self._state_before_pause
+            self.tell("the lease was renewed")
 
     def fail(self, reason: str) -> None:
         """The engine died."""
@@ -87,13 +109,18 @@ class Job(Generic[Engine]):
         for queue in self._watchers:
             queue.put_nowait(message)
 
-    def watch(self) -> asyncio.Queue[str]:
-        """Follow the job; give the queue back with `unwatch`."""
-        queue: asyncio.Queue[str] = asyncio.Queue()
+    def watch(self) -> asyncio.Queue[str | None]:
+        """Follow the job, until None; give the queue back with `unwatch`."""
+        queue: asyncio.Queue[str | None] = asyncio.Queue()
         self._watchers.add(queue)
         return queue
 
-    def unwatch(self, queue: asyncio.Queue[str]) -> None:
+    def dismiss(self) -> None:
+        """Send the watchers away: the server ends."""
+        for queue in self._watchers:
+            queue.put_nowait(None)
+
+    def unwatch(self, queue: asyncio.Queue[str | None]) -> None:
         """Stop following."""
         self._watchers.discard(queue)
 

@@ -11,21 +11,21 @@ class JobLease:
     """After `duration` seconds without a heartbeat the job pauses; after as long again it is destroyed."""
 
     duration: float
-    renewed: float = field(default_factory=time.time)  # Unix seconds
+    renewed: float = field(default_factory=time.monotonic)  # the wall clock may be set while a job lives
 
     def renew(self) -> None:
         """A heartbeat came."""
-        self.renewed = time.time()
+        self.renewed = time.monotonic()
 
     @property
     def expires_at(self) -> float:
         """Unix seconds."""
-        return self.renewed + self.duration
+        return time.time() + self.renewed + self.duration - time.monotonic()
 
     def lapsed(self) -> bool:
         """No heartbeat for `duration`."""
-        return time.time() >= self.expires_at
+        return time.monotonic() >= self.renewed + self.duration
 
     def dead(self) -> bool:
         """No heartbeat for twice `duration`."""
-        return time.time() >= self.renewed + 2 * self.duration
+        return time.monotonic() >= self.renewed + 2 * self.duration

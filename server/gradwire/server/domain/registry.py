@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from gradwire.server.domain.caller import Caller
@@ -15,6 +16,7 @@ from gradwire.server.engines.base import SamplerEngine, TrainingEngine
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.errors import (
+    Aborted,
     GradwireError,
     InvalidArgument,
     NotFound,
@@ -53,8 +55,11 @@ class JobRegistry:
         self._jobs: dict[int, AnyJob] = {}
         self._ids = itertools.count(1)
         self._built_in: SamplingJob | None = None
+        self._starts: dict[int, asyncio.Task[None]] = {}
+        self._ends: dict[int, asyncio.Task[None]] = {}
+        self._checks: dict[int, asyncio.Task[None]] = {}
         self._monitor: asyncio.Task[None] | None = None
-        self.on_destroy: list[Callable[[AnyJob], None]] = []
+        self.on_destroy: list[Callable[[AnyJob], Awaitable[None]]] = []
 
     @property
     def built_in(self) -> SamplingJob | None:
@@ -84,28 +89,48 @@ class JobRegistry:
             raise ResourceExhausted(
                 "TOO_MANY_JOBS", f"the server holds {len(self._jobs)} of at most {self._max_jobs} jobs; destroy some"
             )
-        jobs = [self._new(config, tenant, lease_s) for config in configs]
+        jobs: list[AnyJob] = []
         try:
+            for config in configs:
+                jobs.append(self._new(config, tenant))
             for job in jobs:  # one after the other: starting engines fight for cores and memory
-                progress(job.job_id, f"starting {job.name} ({job.config.model})")
-                await job.engine.start(lambda line, job=job: progress(job.job_id, line))
-                job.set_state(JobState.READY, "ready")
-                progress(job.job_id, f"{job.name} is ready")
+                await self._start(job, progress)
+            if lease_s is not None:
+                for job in jobs:  # from now on: nobody can send heartbeats for what is still starting
+                    job.lease = JobLease(lease_s)
         except BaseException:
             await asyncio.shield(asyncio.gather(*(self._end(job) for job in jobs)))
             raise
         return jobs
 
-    def _new(self, config: SamplerConfig | TrainingConfig, tenant: str | None, lease_s: float | None) -> AnyJob:
-        lease = JobLease(lease_s) if lease_s is not None else None
+    def _new(self, config: SamplerConfig | TrainingConfig, tenant: str | None) -> AnyJob:
         number = next(self._ids)
         job: AnyJob
         if isinstance(config, SamplerConfig):
-            job = Job(number, JobKind.SAMPLING, tenant, config, self._factory.sampler(config), lease)
+            job = Job(number, JobKind.SAMPLING, tenant, config, self._factory.sampler(config))
         else:
-            job = Job(number, JobKind.TRAINING, tenant, config, self._factory.trainer(config), lease)
+            job = Job(number, JobKind.TRAINING, tenant, config, self._factory.trainer(config))
         self._jobs[number] = job
         return job
+
+    async def _start(self, job: AnyJob, progress: JobProgress) -> None:
+        if job.job_id not in self._jobs:
+            raise _ended_while_starting(job)
+        progress(job.job_id, f"starting {job.name} ({job.config.model})")
+        start = asyncio.ensure_future(job.engine.start(lambda line: progress(job.job_id, line)))
+        self._starts[job.job_id] = start
+        try:
+            await start
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # our caller went away
+            raise _ended_while_starting(job) from None
+        finally:
+            del self._starts[job.job_id]
+        job.started = True
+        job.set_state(JobState.READY, "ready")
+        progress(job.job_id, f"{job.name} is ready")
 
     # Finding
 
@@ -154,14 +179,13 @@ class JobRegistry:
         for job in jobs:
             if job.lease is not None:
                 job.lease.renew()
-                if job.state is JobState.PAUSED:
-                    job.set_state(JobState.READY, "the lease was renewed")
+                job.unpause()
         return jobs
 
     # Ending
 
     async def destroy(self, job_id: int, caller: Caller) -> None:
-        """End a job after the operations that have begun."""
+        """End a job after the operation that has begun. One that is starting fails its creation."""
         job = self.get(job_id, caller)
         if job.tenant is None:
             raise PermissionDenied(
@@ -169,19 +193,43 @@ class JobRegistry:
             )
         await asyncio.shield(self._end(job))
 
-    async def _end(self, job: AnyJob) -> None:
+    def _end(self, job: AnyJob) -> asyncio.Task[None]:
+        """The task that ends a job, one however many ask. It never fails: what went wrong is in the log."""
         self._jobs.pop(job.job_id, None)
-        await job.operations.drain()
-        for hook in self.on_destroy:
-            hook(job)
+        if job.job_id not in self._ends:
+            task = asyncio.get_running_loop().create_task(self._end_once(job))
+            self._ends[job.job_id] = task
+            task.add_done_callback(lambda _: self._ends.pop(job.job_id, None))
+        return self._ends[job.job_id]
+
+    async def _end_once(self, job: AnyJob) -> None:
+        if job.state is JobState.DESTROYED:
+            return
+        start = self._starts.get(job.job_id)
+        if start is not None:
+            start.cancel()
+            await asyncio.wait([start])
+        await job.operations.close()
         job.set_state(JobState.DESTROYED, "destroyed")
-        await job.engine.shutdown()
+        steps = [*(partial(hook, job) for hook in self.on_destroy), job.engine.shutdown]
+        for step in steps:  # each, whatever became of the others
+            try:
+                await step()
+            except Exception:
+                log.exception("ending %s", job.name)
 
     async def shutdown(self) -> None:
         """End all jobs."""
         if self._monitor is not None:
             self._monitor.cancel()
-        await asyncio.gather(*(self._end(job) for job in list(self._jobs.values())), return_exceptions=False)
+        for job in self.all():
+            self._end(job)
+        await asyncio.gather(*self._ends.values())
+
+    def dismiss_watchers(self) -> None:
+        """End what follows jobs: the server is about to go."""
+        for job in self.all():
+            job.dismiss()
 
     # Watching over
 
@@ -192,8 +240,19 @@ class JobRegistry:
     async def _watch_over(self) -> None:
         while True:
             await asyncio.sleep(HEALTH_INTERVAL_S)
-            # Side by side: one engine that does not answer must not hide the others.
-            await asyncio.gather(*(self._look_after_safely(job) for job in list(self._jobs.values())))
+            self.look_after_all()
+
+    def look_after_all(self) -> list[asyncio.Task[None]]:
+        """Begin a look at each job that is not being looked at: one that does not answer must not hide the others."""
+        for job in self.all():
+            if job.job_id not in self._checks:
+                task = asyncio.get_running_loop().create_task(self._look_after_safely(job))
+                self._checks[job.job_id] = task
+                task.add_done_callback(partial(self._looked_after, job.job_id))
+        return list(self._checks.values())
+
+    def _looked_after(self, job_id: int, check: asyncio.Task[None]) -> None:
+        self._checks.pop(job_id, None)
 
     async def _look_after_safely(self, job: AnyJob) -> None:
         try:
@@ -212,7 +271,11 @@ class JobRegistry:
                 job.fail(reason)
         if job.lease is not None and job.lease.dead():
             log.warning("%s: no heartbeat for twice its lease, destroying it", job.name)
-            await self._end(job)
+            self._end(job)
         elif job.lease is not None and job.lease.lapsed() and job.state in (JobState.READY, JobState.SLEEPING):
             log.warning("%s: its lease lapsed", job.name)
-            job.set_state(JobState.PAUSED, "the lease lapsed")
+            job.pause()
+
+
+def _ended_while_starting(job: AnyJob) -> Aborted:
+    return Aborted("JOB_DESTROYED", f"{job.name} was destroyed while it was starting")

@@ -33,8 +33,9 @@ def require_version(job: SamplingJob, at_least: int) -> None:
 
 async def sample(job: SamplingJob, request: SampleRequest) -> AsyncGenerator[SampleEvent, None]:
     """The engine's events. A dead engine fails the job at once."""
+    events = job.engine.generate(request)
     try:
-        async for event in job.engine.generate(request):
+        async for event in events:
             yield event
     except Unavailable:
         try:
@@ -42,6 +43,10 @@ async def sample(job: SamplingJob, request: SampleRequest) -> AsyncGenerator[Sam
         except GradwireError as dead:
             job.fail(dead.message)
         raise
+    finally:
+        # Now, and not when the interpreter gets to it: this is what frees the request's place in the engine.
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
 
 
 @dataclass(slots=True)

@@ -23,10 +23,22 @@ class Timed(Generic[T]):
     run_s: float
 
 
+def _weightless(result: object) -> int:
+    return 0
+
+
 async def operate(
-    job: TrainingJob, operation: Operation, apply: Callable[[], Awaitable[T]], *, timeout: float | None
+    job: TrainingJob,
+    operation: Operation,
+    apply: Callable[[], Awaitable[T]],
+    *,
+    timeout: float | None,
+    nbytes: Callable[[T], int] = _weightless,
 ) -> Timed[T]:
-    """Run `apply` as one operation of the job. A repeated call gets the first one's result, timing included."""
+    """Run `apply` as one operation of the job. A repeated call gets the first one's result, timing included.
+
+    `nbytes` is the size of a result: what is kept for repeated calls is bounded.
+    """
     asked = time.monotonic()
 
     async def timed() -> Timed[T]:
@@ -34,7 +46,7 @@ async def operate(
         value = await guarded(job, apply)
         return Timed(value, began - asked, time.monotonic() - began)
 
-    return await job.operations.run(operation, timed, timeout=timeout)
+    return await job.operations.run(operation, timed, timeout=timeout, nbytes=lambda result: nbytes(result.value))
 
 
 async def guarded(job: TrainingJob, apply: Callable[[], Awaitable[T]]) -> T:

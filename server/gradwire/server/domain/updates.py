@@ -49,6 +49,11 @@ class _Update:
     touched: float = field(default_factory=time.monotonic)
     # Per tensor, the bytes received from its beginning: pieces come in order.
     received: dict[str, int] = field(default_factory=dict)
+    committing: bool = False
+    specs: dict[str, TensorSpec] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.specs = {spec.name: spec for spec in self.manifest.tensors}
 
 
 class WeightUpdates:
@@ -62,14 +67,9 @@ class WeightUpdates:
         self, job: SamplingJob, tensors: Sequence[IncomingTensor], version: int, timeout_s: float, caller: Caller
     ) -> tuple[str, int]:
         """Id of a new update and the bytes that have to arrive."""
-        if version <= job.weight_version:
-            raise FailedPrecondition(
-                "VERSION_NOT_NEWER",
-                f"weight_version {version} is not above {job.weight_version}, which {job.name} serves",
-                subject=job.name,
-            )
+        _require_newer(job, version)
         manifest = _lay_out(tensors)
-        segment = await asyncio.to_thread(SharedSegment.create, manifest.total_bytes, label="update")
+        segment = await _segment(manifest.total_bytes)
         update = _Update(
             uuid.uuid4().hex, caller.tenant, job, version, manifest,
             {t.name: t.sha256 for t in tensors if t.sha256}, segment, timeout_s,
@@ -79,8 +79,8 @@ class WeightUpdates:
 
     def receive(self, update_id: str, name: str, offset: int, data: bytes, caller: Caller) -> None:
         """One piece of a tensor. Pieces of a tensor come in order; sending one again is fine."""
-        update = self._get(update_id, caller)
-        spec = next((t for t in update.manifest.tensors if t.name == name), None)
+        update = self._still_open(update_id, caller)
+        spec = update.specs.get(name)
         if spec is None:
             raise InvalidArgument.at("name", f"the update's manifest has no tensor {name!r}")
         if offset + len(data) > spec.nbytes:
@@ -108,7 +108,7 @@ class WeightUpdates:
 
         On an error the sampler keeps its weights and the update stays, to be completed or aborted.
         """
-        update = self._get(update_id, caller)
+        update = self._still_open(update_id, caller)
         missing = [t.name for t in update.manifest.tensors if update.received.get(t.name, 0) != t.nbytes]
         if missing:
             raise FailedPrecondition(
@@ -116,30 +116,37 @@ class WeightUpdates:
                 f"{len(missing)} tensors have not arrived whole, first {missing[0]}",
                 subject=f"update/{update_id}",
             )
-        await asyncio.to_thread(_check_digests, update)
-        update.job.require_working()
-        async with self._sync.lock(update.job):
-            pause_s = await install(update.job, update.segment.name, update.manifest, update.version, in_flight)
+        update.committing = True  # from here on nobody may write to its bytes or take them away
+        try:
+            await asyncio.to_thread(_check_digests, update)
+            async with self._sync.lock(update.job):
+                update.job.require_working()
+                _require_newer(update.job, update.version)
+                pause_s = await install(update.job, update.segment.name, update.manifest, update.version, in_flight)
+        except BaseException:
+            update.committing, update.touched = False, time.monotonic()
+            raise
         self._drop(update)
         return update.version, pause_s
 
     def abort(self, update_id: str, caller: Caller) -> None:
-        """Give an update up. Legal for one that is gone."""
+        """Give an update up. Legal for one that is gone, and without effect on one that is being committed."""
         update = self._updates.get(update_id)
-        if update is not None and update.tenant == caller.tenant:
+        if update is not None and update.tenant == caller.tenant and not update.committing:
             self._drop(update)
 
     def expire(self) -> None:
         """Give up what nobody feeds. Called now and then."""
         now = time.monotonic()
         for update in list(self._updates.values()):
-            if now - update.touched > update.timeout_s:
+            if now - update.touched > update.timeout_s and not update.committing:
                 self._drop(update)
 
-    def forget(self, job: AnyJob) -> None:
-        """A job ended: its updates are void."""
-        for update in [u for u in self._updates.values() if u.job is job]:
-            self._drop(update)
+    async def forget(self, job: AnyJob) -> None:
+        """A job ended: its updates are void. A commit that has begun ends first."""
+        async with self._sync.lock(job):
+            for update in [u for u in self._updates.values() if u.job is job]:
+                self._drop(update)
 
     def _get(self, update_id: str, caller: Caller) -> _Update:
         update = self._updates.get(update_id)
@@ -149,10 +156,42 @@ class WeightUpdates:
             )
         return update
 
+    def _still_open(self, update_id: str, caller: Caller) -> _Update:
+        update = self._get(update_id, caller)
+        if update.committing:
+            raise FailedPrecondition(
+                "UPDATE_COMMITTING", f"update {update_id} is being committed", subject=f"update/{update_id}"
+            )
+        return update
+
     def _drop(self, update: _Update) -> None:
         if self._updates.pop(update.update_id, None) is not None:
             update.segment.unlink()
             update.segment.close()
+
+
+async def _segment(size: int) -> SharedSegment:
+    made = asyncio.ensure_future(asyncio.to_thread(SharedSegment.create, size, label="update"))
+    try:
+        return await asyncio.shield(made)
+    except asyncio.CancelledError:
+        made.add_done_callback(_drop_made)  # the thread goes on, and nobody waits for what it makes
+        raise
+
+
+def _drop_made(made: asyncio.Future[SharedSegment]) -> None:
+    if made.exception() is None:
+        made.result().unlink()
+        made.result().close()
+
+
+def _require_newer(job: SamplingJob, version: int) -> None:
+    if version <= job.weight_version:
+        raise FailedPrecondition(
+            "VERSION_NOT_NEWER",
+            f"weight_version {version} is not above {job.weight_version}, which {job.name} serves",
+            subject=job.name,
+        )
 
 
 def _lay_out(tensors: Sequence[IncomingTensor]) -> WeightManifest:

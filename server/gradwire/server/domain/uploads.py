@@ -6,6 +6,7 @@ import hashlib
 import time
 import uuid
 from dataclasses import dataclass
+from datetime import timedelta
 
 from gradwire.server.domain.caller import Caller
 from gradwire.server.errors import InvalidArgument, NotFound, ResourceExhausted
@@ -71,10 +72,15 @@ class UploadStore:
         if self._used + total_bytes > self._capacity:
             raise ResourceExhausted(
                 "UPLOADS_FULL",
-                f"uploads hold {self._used} of {self._capacity} bytes; use or wait for those sent before",
+                f"uploads hold {self._used} of {self._capacity} bytes; those sent before are forgotten in time",
+                retry_after=self._soonest_room(),
             )
         self._used += total_bytes
         return IncomingBatch(total_bytes, sha256)
+
+    def _soonest_room(self) -> timedelta:
+        soonest = min((batch.expires for batch in self._batches.values()), default=0.0)
+        return timedelta(seconds=max(1.0, soonest - time.time()))
 
     def release(self, total_bytes: int) -> None:
         """An upload broke off."""

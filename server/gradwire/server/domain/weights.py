@@ -41,6 +41,7 @@ class WeightSync:
         """Carry `source`'s weights to `target`. Run it in `source`'s operation log, so that they hold still."""
         began = time.monotonic()
         async with self._lock(target):
+            target.require_working()  # it may have ended while we waited
             version = source.engine.weight_version
             dtype = SAFETENSORS_DTYPES[target.engine.info.dtype]
             manifest = await source.engine.weight_manifest(dtype)
@@ -85,10 +86,11 @@ class WeightSync:
         self._segments[source, target] = SharedSegment.create(size, label="sync")
         return self._segments[source, target]
 
-    def forget(self, job: AnyJob) -> None:
-        """A job ended: free the segments it was part of."""
-        for pair in [pair for pair in self._segments if job.job_id in pair]:
-            _drop(self._segments.pop(pair))
+    async def forget(self, job: AnyJob) -> None:
+        """A job ended: free the segments it was part of, after a sync that is under way."""
+        async with self._locks.setdefault(job.job_id, asyncio.Lock()):
+            for pair in [pair for pair in self._segments if job.job_id in pair]:
+                _drop(self._segments.pop(pair))
         self._locks.pop(job.job_id, None)
 
 
@@ -100,16 +102,21 @@ def _drop(segment: SharedSegment) -> None:
 async def install(
     target: Job[SamplerEngine], segment: str, manifest: WeightManifest, version: int, in_flight: InFlightPolicy
 ) -> float:
-    """Pause, load, resume; seconds of standstill. The sampler goes on whatever happens."""
+    """Pause, load, resume; seconds of standstill. The sampler goes on whatever happens.
+
+    One that a caller has paused stays so.
+    """
     engine = target.engine
-    was_paused = time.monotonic()
-    await engine.pause(in_flight)
-    paused = time.monotonic() if in_flight is InFlightPolicy.WAIT else was_paused
+    paused = time.monotonic()
     try:
+        await engine.pause(in_flight)
+        if in_flight is InFlightPolicy.WAIT:
+            paused = time.monotonic()
         await engine.update_weights(segment, manifest, version)
         target.set_version(version)
     finally:
-        await engine.resume()
+        if not target.held:
+            await engine.resume()
     return time.monotonic() - paused
 
 

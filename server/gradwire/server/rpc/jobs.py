@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import EXPORT_FOLDER, CheckpointStore
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.operations import Operation, OperationLog
-from gradwire.server.domain.registry import AnyJob, JobRegistry
+from gradwire.server.domain.registry import JobRegistry
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.training import TrainingConfig
-from gradwire.server.errors import InvalidArgument, Unimplemented
+from gradwire.server.errors import FailedPrecondition, InvalidArgument, Unavailable, Unimplemented
+from gradwire.server.models.catalog import RecipeError
+from gradwire.server.models.resolve import ModelNotFoundError
 from gradwire.v1 import job_pb2, job_pb2_grpc
 
 ModelResolver = Callable[[str], Path]
@@ -46,10 +48,11 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         def progress(job_id: int, line: str) -> None:  # from any thread
             loop.call_soon_threadsafe(lines.put_nowait, (job_id, line))
 
-        async def apply() -> list[AnyJob]:
+        async def apply() -> job_pb2.CreatedJobs:
             configs = await asyncio.to_thread(self._configs, request, caller.tenant)
             lease = request.lease.ToTimedelta().total_seconds() if request.HasField("lease") else None
-            return await self._jobs.create(configs, tenant=caller.tenant, lease_s=lease, progress=progress)
+            jobs = await self._jobs.create(configs, tenant=caller.tenant, lease_s=lease, progress=progress)
+            return job_pb2.CreatedJobs(jobs=[encode_job(job) for job in jobs])
 
         task = asyncio.ensure_future(self._create(request, caller.tenant, apply))
         task.add_done_callback(lambda _: loop.call_soon(lines.put_nowait, None))
@@ -57,14 +60,13 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
             while (entry := await lines.get()) is not None:
                 message = job_pb2.JobProgress(job_id=entry[0], message=entry[1])
                 await context.write(job_pb2.CreateJobsResponse(progress=message))
-            jobs = await task
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        created = job_pb2.CreatedJobs(jobs=[encode_job(job) for job in jobs])
-        await context.write(job_pb2.CreateJobsResponse(created=created))
+            await context.write(job_pb2.CreateJobsResponse(created=await task))
+        finally:
+            task.cancel()  # the caller went away: without a request id nobody could ask for the jobs
 
-    async def _create(self, request: job_pb2.CreateJobsRequest, tenant: str, apply: Callable[[], Any]) -> list[AnyJob]:
+    async def _create(
+        self, request: job_pb2.CreateJobsRequest, tenant: str, apply: Callable[[], Awaitable[job_pb2.CreatedJobs]]
+    ) -> job_pb2.CreatedJobs:
         if not request.request_id:
             return await apply()
         log = self._creations.setdefault(tenant, OperationLog("job creation"))
@@ -100,7 +102,12 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         if name.startswith("checkpoint:"):
             folder = self._checkpoints.existing(tenant, name.removeprefix("checkpoint:"))
             return name, str(folder / EXPORT_FOLDER)
-        return name, str(self._resolve_model(name))
+        try:
+            return name, str(self._resolve_model(name))
+        except ModelNotFoundError as error:
+            raise InvalidArgument.at(field, str(error), reason="MODEL_NOT_FOUND") from error
+        except RecipeError as error:
+            raise FailedPrecondition("MODEL_UNAVAILABLE", f"{field}: {error}", subject=name) from error
 
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Any) -> job_pb2.GetJobResponse:
         return job_pb2.GetJobResponse(job=encode_job(self._jobs.get(request.job_id, current_caller())))
@@ -129,6 +136,8 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
             await context.write(job_pb2.WatchJobResponse(job=encode_job(job)))
             while job.state not in _ENDED or not lines.empty():
                 message = await lines.get()
+                if message is None:
+                    raise Unavailable("DRAINING", "the server is shutting down")
                 await context.write(job_pb2.WatchJobResponse(job=encode_job(job), message=message))
         finally:
             job.unwatch(lines)

@@ -15,11 +15,13 @@ def _digest(method: str, request: Any, extra: bytes) -> bytes:
     payload = type(request)()
     payload.CopyFrom(request)
     payload.ClearField("operation")
+    if extra:
+        payload.ClearField("batch_id")  # the same rows, sent again, are the same payload
     return hashlib.sha256(method.encode() + b"\0" + extra + payload.SerializeToString(deterministic=True)).digest()
 
 
 async def operation_of(method: str, request: Any, *, extra: bytes = b"") -> Operation:
-    """The operation that a request is. `extra` stands for payload kept elsewhere (an upload's digest)."""
+    """The operation that a request is. `extra` stands for an upload: its digest, whatever its id."""
     identity = request.operation
     if not identity.request_id and not identity.HasField("sequence_number"):
         return Operation()

@@ -13,12 +13,12 @@ import numpy as np
 from gradwire.server.codec import sampling as codec
 from gradwire.server.codec.jobs import IN_FLIGHT, encode_memory
 from gradwire.server.codec.tensor import token_ids_from_bytes
-from gradwire.server.domain.caller import current_caller
+from gradwire.server.domain.caller import LOCAL_TENANT, current_caller
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import JobRegistry, SamplingJob
 from gradwire.server.domain.sampling import Collected, collect, require_version, sample
 from gradwire.server.engines.base import SamplerEngine
-from gradwire.server.engines.sampling import PromptInfo, SampleRequest, SamplingParams, TokenIds
+from gradwire.server.engines.sampling import PromptInfo, SampleEvent, SampleRequest, SamplingParams, TokenIds
 from gradwire.server.engines.weights import InFlightPolicy
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.observability.metrics import CallMetrics
@@ -89,19 +89,18 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         require_version(job, getattr(request, "min_weight_version", 0))
         return job
 
-    def _salt(self, request: Any) -> str | None:
+    def _request(
+        self, tokens: TokenIds, params: SamplingParams, *, stream: bool = False, cache_salt: str = "", priority: int = 0
+    ) -> SampleRequest:
         # Tenants never share a prefix cache: its timing would tell one what another asked.
         tenant = current_caller().tenant
-        return f"{tenant}\0{request.cache_salt}" if request.cache_salt or tenant != "local" else None
-
-    def _request(self, request: Any, tokens: TokenIds, params: SamplingParams, *, stream: bool) -> SampleRequest:
         return SampleRequest(
             request_id=f"rpc-{next(self._ids)}",
             prompt_token_ids=tokens,
             params=params,
             stream=stream,
-            cache_salt=self._salt(request),
-            priority=request.priority,
+            cache_salt=f"{tenant}\0{cache_salt}" if cache_salt or tenant != LOCAL_TENANT else None,
+            priority=priority,
         )
 
     async def Generate(self, request: sampling_pb2.GenerateRequest, context: Any) -> sampling_pb2.GenerateResponse:
@@ -109,7 +108,12 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         engine = job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
         prompts = [await tokens_of(engine, p, f"prompts[{i}]") for i, p in enumerate(request.prompts)]
-        results = await _sample_all(job, [self._request(request, tokens, params, stream=False) for tokens in prompts])
+        requests = [
+            self._request(tokens, params, cache_salt=request.cache_salt, priority=request.priority)
+            for tokens in prompts
+        ]
+        with codec.in_request_terms():
+            results = await _sample_all(job, requests, [f"prompts[{i}]" for i in range(len(prompts))])
         usage = sampling_pb2.Usage(
             prompt_tokens=sum(map(len, prompts)),
             completion_tokens=sum(len(c.token_ids) for r in results for c in r.completions),
@@ -128,40 +132,46 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         engine = job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
         tokens = await tokens_of(engine, request.prompt, "prompt")
+        start = sampling_pb2.StreamStart(
+            params=codec.encode_params(params, max_tokens=_max_tokens(engine, params, tokens)),
+            prompt=_encode_prompt(tokens, None),
+        )
         end = sampling_pb2.StreamEnd(usage=sampling_pb2.Usage(prompt_tokens=len(tokens)))
+        sampled = self._request(tokens, params, stream=True, cache_salt=request.cache_salt, priority=request.priority)
         started = False
-        async with aclosing(sample(job, self._request(request, tokens, params, stream=True))) as events:
-            async for event in events:
-                if not started:
-                    # After the engine has taken the request: a bad one is an error, not a broken stream.
-                    start = sampling_pb2.StreamStart(
-                        params=codec.encode_params(params, max_tokens=_max_tokens(engine, params, tokens)),
-                        prompt=_encode_prompt(tokens, None),
-                    )
-                    await context.write(sampling_pb2.GenerateStreamResponse(start=start))
-                    started = True
-                if event.prompt is not None:
-                    _note_prompt(end, event.prompt)
-                deltas = []
-                for delta in event.deltas:
-                    if len(delta.token_ids) or delta.text:
-                        deltas.append(codec.encode_delta(delta))
-                        end.usage.completion_tokens += len(delta.token_ids)
-                    if delta.finish_reason is not None:
-                        end.completions.append(
-                            sampling_pb2.CompletionEnd(
-                                index=delta.index,
-                                finish_reason=codec.encode_finish(delta.finish_reason),
-                                stop_reason=codec.encode_stop(delta.stop_reason),
-                                num_tokens=delta.first_token_index + len(delta.token_ids),
-                            )
-                        )
-                if deltas:
-                    message = sampling_pb2.StreamDelta(completions=deltas)
-                    await context.write(sampling_pb2.GenerateStreamResponse(delta=message))
+        with codec.in_request_terms():
+            async with aclosing(sample(job, sampled)) as events:
+                async for event in events:
+                    if not started:
+                        # After the engine has taken the request: a bad one is an error, not a broken stream.
+                        await context.write(sampling_pb2.GenerateStreamResponse(start=start))
+                        started = True
+                    await self._pass_on(event, end, context)
         end.completions.sort(key=lambda completion: completion.index)
         self._metrics.sampled_tokens.inc(end.usage.completion_tokens)
         await context.write(sampling_pb2.GenerateStreamResponse(end=end))
+
+    async def _pass_on(self, event: SampleEvent, end: sampling_pb2.StreamEnd, context: Any) -> None:
+        """Send an event's tokens, and note in `end` what the end of the stream will say."""
+        if event.prompt is not None:
+            _note_prompt(end, event.prompt)
+        deltas = []
+        for delta in event.deltas:
+            if len(delta.token_ids) or delta.text:
+                deltas.append(codec.encode_delta(delta))
+                end.usage.completion_tokens += len(delta.token_ids)
+            if delta.finish_reason is not None:
+                end.completions.append(
+                    sampling_pb2.CompletionEnd(
+                        index=delta.index,
+                        finish_reason=codec.encode_finish(delta.finish_reason),
+                        stop_reason=codec.encode_stop(delta.stop_reason),
+                        num_tokens=delta.first_token_index + len(delta.token_ids),
+                    )
+                )
+        if deltas:
+            message = sampling_pb2.StreamDelta(completions=deltas)
+            await context.write(sampling_pb2.GenerateStreamResponse(delta=message))
 
     async def LogProbs(self, request: sampling_pb2.LogProbsRequest, context: Any) -> sampling_pb2.LogProbsResponse:
         job = self._job(request)
@@ -171,16 +181,8 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         # One token is sampled and thrown away: an engine that samples scores only what it then continues.
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_log_probs=request.top_k)
         pairs = [await self._pair(engine, item, f"items[{i}]") for i, item in enumerate(request.items)]
-        requests = [
-            SampleRequest(
-                request_id=f"rpc-{next(self._ids)}",
-                prompt_token_ids=np.concatenate(pair),
-                params=params,
-                stream=False,
-            )
-            for pair in pairs
-        ]
-        results = await _sample_all(job, requests, path="items")
+        requests = [self._request(np.concatenate(pair), params) for pair in pairs]
+        results = await _sample_all(job, requests, [f"items[{i}].prompt" for i in range(len(pairs))])
         return sampling_pb2.LogProbsResponse(scores=[_encode_score(p, r) for p, r in zip(pairs, results, strict=True)])
 
     async def _pair(self, engine: SamplerEngine, item: sampling_pb2.ScoreItem, path: str) -> tuple[TokenIds, TokenIds]:
@@ -219,11 +221,15 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         return sampling_pb2.ResetPrefixCacheResponse()
 
     async def Pause(self, request: sampling_pb2.PauseRequest, context: Any) -> sampling_pb2.PauseResponse:
-        await self._job(request).engine.pause(IN_FLIGHT.get(request.in_flight, InFlightPolicy.WAIT))
+        job = self._job(request)
+        job.held = True
+        await job.engine.pause(IN_FLIGHT.get(request.in_flight, InFlightPolicy.WAIT))
         return sampling_pb2.PauseResponse()
 
     async def Resume(self, request: sampling_pb2.ResumeRequest, context: Any) -> sampling_pb2.ResumeResponse:
-        await self._job(request).engine.resume()
+        job = self._job(request)
+        job.held = False
+        await job.engine.resume()
         return sampling_pb2.ResumeResponse()
 
 
@@ -234,13 +240,13 @@ def _note_prompt(end: sampling_pb2.StreamEnd, prompt: PromptInfo) -> None:
         end.prompt_log_probs.CopyFrom(log_probs)
 
 
-async def _sample_all(job: SamplingJob, requests: list[SampleRequest], *, path: str = "prompts") -> list[Collected]:
-    """All completions of all requests; the first failure cancels the rest and is raised."""
+async def _sample_all(job: SamplingJob, requests: list[SampleRequest], paths: list[str]) -> list[Collected]:
+    """All completions of all requests, whose prompts stand at `paths`; the first failure cancels the rest."""
     if len(requests) == 1:
-        return [await collect(job, requests[0], f"{path}[0]")]
+        return [await collect(job, requests[0], paths[0])]
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(collect(job, r, f"{path}[{i}]")) for i, r in enumerate(requests)]
+            tasks = [group.create_task(collect(job, r, path)) for r, path in zip(requests, paths, strict=True)]
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]

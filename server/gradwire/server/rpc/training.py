@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf import duration_pb2
 from google.protobuf.message import DecodeError
 
-from gradwire.server.codec.batch import DecodedBatch, decode_batch, fill_column
+from gradwire.server.codec.batch import DecodedBatch, decode_batch, fill_column, in_request_terms
 from gradwire.server.codec.jobs import struct_to_dict, timestamp
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import CheckpointStore
@@ -117,8 +117,10 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         decoded = with_defaults(decoded, loss)
 
         async def apply() -> training_pb2.FwdBwdResponse:
-            result = await job.engine.fwd_bwd(decoded.batch, loss, outputs=request.return_outputs)
+            with in_request_terms():
+                result = await job.engine.fwd_bwd(decoded.batch, loss, outputs=request.return_outputs)
             layout = decoded.layout
+            self._metrics.trained_tokens.inc(len(decoded.batch.input_ids))
             return training_pb2.FwdBwdResponse(
                 loss=result.loss,
                 num_loss_tokens=result.num_loss_tokens,
@@ -132,8 +134,8 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
             )
 
         operation = await operation_of("FwdBwd", request, extra=digest)
-        timed = await operate(job, operation, apply, timeout=time_left(context))
-        self._metrics.trained_tokens.inc(timed.value.num_tokens)
+        size = training_pb2.FwdBwdResponse.ByteSize
+        timed = await operate(job, operation, apply, timeout=time_left(context), nbytes=size)
         response = training_pb2.FwdBwdResponse()
         response.CopyFrom(timed.value)
         response.timing.CopyFrom(_timing(timed))
@@ -145,9 +147,10 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         _check_vocabulary(job, decoded)
         temperature = request.temperature if request.HasField("temperature") else 1.0
         asked = time.monotonic()
-        result = await guarded(
-            job, lambda: job.engine.fwd_no_grad(decoded.batch, temperature=temperature, entropy=request.entropy)
-        )
+        with in_request_terms():
+            result = await guarded(
+                job, lambda: job.engine.fwd_no_grad(decoded.batch, temperature=temperature, entropy=request.entropy)
+            )
         return training_pb2.FwdNoGradResponse(
             log_probs_shifted=decoded.layout.encode(result.log_probs),
             entropy=decoded.layout.encode(result.entropy),
@@ -161,7 +164,8 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         clip = request.max_grad_norm if request.HasField("max_grad_norm") else None
 
         async def apply() -> training_pb2.StepResponse:
-            result = await job.engine.step(lr=lr, max_grad_norm=clip)
+            with in_request_terms():
+                result = await job.engine.step(lr=lr, max_grad_norm=clip)
             job.set_version(result.weight_version)
             self._metrics.optimizer_steps.inc()
             return training_pb2.StepResponse(
@@ -185,9 +189,9 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
 
         async def apply() -> training_pb2.Checkpoint:
             name = request.name or f"job-{job.job_id}-version-{job.engine.weight_version}"
-            path = self._checkpoints.new(tenant, name)
-            info = await job.engine.save_checkpoint(path, name=name)
-            await asyncio.to_thread(self._checkpoints.note_job, path, job.job_id)
+            with self._checkpoints.new(tenant, name) as path:
+                info = await job.engine.save_checkpoint(path, name=name)
+                await asyncio.to_thread(self._checkpoints.note_job, path, job.job_id)
             return encode_checkpoint(info, job.job_id)
 
         timed = await operate(job, await operation_of("SaveCheckpoint", request), apply, timeout=time_left(context))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,10 +21,13 @@ class AdmissionInterceptor(CallInterceptor):
         self._limit = max_calls_per_service
         self._active: Counter[str] = Counter()
         self._draining = False
+        self._idle = asyncio.Event()
+        self._idle.set()
 
-    def drain(self) -> None:
-        """Refuse new calls from now on."""
+    async def drain(self) -> None:
+        """Refuse new calls from now on; returns when those under way have ended."""
         self._draining = True
+        await self._idle.wait()
 
     @property
     def active(self) -> int:
@@ -44,7 +48,10 @@ class AdmissionInterceptor(CallInterceptor):
                 retry_after=_RETRY,
             )
         self._active[call.service] += 1
+        self._idle.clear()
         try:
             yield
         finally:
             self._active[call.service] -= 1
+            if not self.active:
+                self._idle.set()

@@ -7,6 +7,8 @@ import hmac
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from urllib.parse import unquote
 
 from gradwire.server.domain.caller import LOCAL_CALLER, Caller, set_caller
 from gradwire.server.errors import PermissionDenied, Unauthenticated
@@ -34,6 +36,21 @@ class KnownToken:
     caller: Caller
 
 
+def is_same_host(peer: str) -> bool:
+    """Whether a peer, as gRPC writes it (`ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`), is on this host."""
+    scheme, _, rest = unquote(peer).partition(":")
+    if scheme in ("unix", "unix-abstract"):
+        return True
+    if scheme not in ("ipv4", "ipv6"):
+        return False
+    try:
+        address = ip_address(rest.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
 class AuthInterceptor(CallInterceptor):
     """With no tokens configured every caller is the local one: the server then only binds to loopback."""
 
@@ -42,8 +59,7 @@ class AuthInterceptor(CallInterceptor):
 
     @asynccontextmanager
     async def around(self, call: Call) -> AsyncIterator[None]:
-        peer = call.context.peer() or ""
-        same_host = peer.startswith(("unix:", "ipv4:127.", "ipv6:%5B::1%5D", "ipv6:[::1]"))
+        same_host = is_same_host(call.context.peer() or "")
         if call.service not in _OPEN and call.method not in _OPEN_METHODS:
             caller = self._identify(call) if self._tokens else LOCAL_CALLER
             scope = _SCOPES.get(call.service, "ADMIN")

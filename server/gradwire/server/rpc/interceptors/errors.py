@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
+import grpc
 from google.rpc import status_pb2
 from grpc import aio
 from grpc_status import rpc_status
 
 from gradwire.server.codec.status import to_status
-from gradwire.server.errors import GradwireError
+from gradwire.server.errors import GradwireError, Unimplemented
 from gradwire.server.rpc.interceptors.around import Call, CallInterceptor
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,15 @@ def unexpected(method: str, error: BaseException) -> status_pb2.Status:
 class ErrorInterceptor(CallInterceptor):
     """Turns exceptions into statuses. A cancelled call stays cancelled."""
 
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """Wrap the handler of a call; a method that is not served has an error with details, too."""
+        handler = await super().intercept_service(continuation, handler_call_details)
+        return handler if handler is not None else grpc.unary_unary_rpc_method_handler(_not_served)
+
     @asynccontextmanager
     async def around(self, call: Call) -> AsyncIterator[None]:
         try:
@@ -51,6 +62,11 @@ class ErrorInterceptor(CallInterceptor):
             await _abort(call, to_status(error))
         except Exception as error:
             await _abort(call, unexpected(call.method, error))
+
+
+async def _not_served(request: bytes, context: Any) -> None:
+    error = Unimplemented("METHOD_NOT_SERVED", "this server does not serve this method; GetCapabilities lists services")
+    await context.abort_with_status(rpc_status.to_status(to_status(error)))
 
 
 async def _abort(call: Call, status: status_pb2.Status) -> None:
