@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -17,3 +17,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     )
     yield running
     assert running.stop() == 0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows the end of the server's log."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("server")
+    if report.failed and isinstance(running, ServerProcess):
+        report.sections.append(("server's log", "\n".join(list(running.log)[-80:])))
+    return report

@@ -1,0 +1,50 @@
+"""A client of the shared server, and training jobs that are gone after the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gradwire.client import Client, Job
+from tests.serving import ServerProcess
+
+TrainerFactory = Callable[..., Job]
+
+
+@pytest.fixture(scope="session")
+def client(server: ServerProcess) -> Iterator[Client]:
+    """A client of the real server, with a deadline on every call so that nothing hangs a run."""
+    with Client(server.address, timeout=120.0) as connected:
+        yield connected
+
+
+@pytest.fixture
+def make_trainer(client: Client) -> Iterator[TrainerFactory]:
+    """Makes training jobs: SGD at 0.1 without clipping, so that a wrong scale of a gradient shows."""
+    made: list[Job] = []
+
+    def make(**config: Any) -> Job:
+        chosen = {"optimizer": {"name": "sgd", "learning_rate": 0.1}, "max_grad_norm": 0.0, "threads": 1, **config}
+        job = client.jobs.create(training=chosen).training
+        assert job is not None
+        made.append(job)
+        return job
+
+    yield make
+    for job in made:
+        client.jobs.destroy(job)
+
+
+@pytest.fixture
+def restore(client: Client, make_trainer: TrainerFactory) -> Iterator[None]:
+    """Puts the sampler's original weights back after a test that synced others, as a newer version."""
+    yield
+    original = make_trainer()
+    rows = {"input_ids": [[1, 2, 3]]}
+    # A trainer at version 0 cannot say that it is newer: steps of rate 0 raise the version and change nothing.
+    while client.weights.get_version(original).weight_version <= client.weights.get_version().weight_version:
+        client.training.fwd_bwd(original, rows, loss="cross_entropy")
+        client.training.step(original, learning_rate=0.0)
+    client.weights.sync(original)
