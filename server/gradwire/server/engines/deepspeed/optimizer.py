@@ -59,5 +59,7 @@ def deepspeed_config(config: TrainingConfig) -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,
         "bf16": {"enabled": low},
         "data_types": {"grad_accum_dtype": "fp32"},
+        # Left out it is 1.0, and stage 0 would clip once more after us.
+        "gradient_clipping": 0.0,
         "steps_per_print": 1 << 60,
     }
