@@ -44,6 +44,8 @@ def channel_options(
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.keepalive_time_ms", int(keepalive.interval_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(keepalive.timeout_s * 1000)),
+        # The one that counts: without it an unanswered ping ends the connection after a minute (gRPC 1.85).
+        ("grpc.http2.ping_timeout_ms", int(keepalive.timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", int(keepalive.without_calls)),
         # Without it the core sends two pings without data in between and then no more.
         ("grpc.http2.max_pings_without_data", 0),

@@ -153,7 +153,10 @@ class AsyncTraining:
         sequence_number: int | None = None,
         timeout: float | None = None,
     ) -> Checkpoint:
-        """Writes a checkpoint, "step-N" by default. A taken name is AlreadyExistsError. Applied once."""
+        """Writes a checkpoint under `name`, or one of the server's choosing; a taken name is AlreadyExistsError.
+
+        Applied once, as `fwd_bwd` is.
+        """
         request = pb.SaveCheckpointRequest(
             job_id=job_id(job), operation=operation(request_id, sequence_number), name=name
         )

@@ -116,7 +116,10 @@ class Training:
         sequence_number: int | None = None,
         timeout: float | None = None,
     ) -> Checkpoint:
-        """Writes a checkpoint, "step-N" by default. A taken name is AlreadyExistsError. Applied once."""
+        """Writes a checkpoint under `name`, or one of the server's choosing; a taken name is AlreadyExistsError.
+
+        Applied once, as `fwd_bwd` is.
+        """
         return self._loop.run(
             self._async.save_checkpoint(
                 job, name, request_id=request_id, sequence_number=sequence_number, timeout=timeout
