@@ -29,10 +29,9 @@ def test_stream_deltas_join_to_the_unary_text(client: Client) -> None:
 def test_first_token_comes_alone_and_indexes_have_no_gap(client: Client) -> None:
     with client.sampling.generate_stream("abc", max_tokens=200, ignore_eos=True, temperature=0) as stream:
         deltas: list[StreamDelta] = list(stream)
-    pieces = [piece for delta in deltas for piece in delta.completions]
-    assert len(pieces[0].token_ids) == 1
+    assert len(deltas[0].token_ids) == 1
     position = 0
-    for piece in pieces:
+    for piece in deltas:
         assert piece.first_token_index == position
         position += len(piece.token_ids)
     assert position == 200
@@ -98,9 +97,7 @@ def test_seeded_output_is_the_same_under_load_as_alone(client: Client) -> None:
         assert list(ours.token_ids) == list(theirs.token_ids)
 
 
-def test_tokens_say_which_weights_sampled_them(
-    client: Client, make_trainer: TrainerFactory, restore: None
-) -> None:
+def test_tokens_say_which_weights_sampled_them(client: Client, make_trainer: TrainerFactory, restore: None) -> None:
     trainer = make_trainer()
     while client.weights.get_version(trainer).weight_version <= client.weights.get_version().weight_version:
         client.training.fwd_bwd(trainer, {"input_ids": [[1, 2, 3]]}, loss="cross_entropy")
@@ -110,9 +107,9 @@ def test_tokens_say_which_weights_sampled_them(
     with pytest.raises(FailedPreconditionError, match=f"min_weight_version is {new}"):
         client.sampling.generate("x", min_weight_version=new)
     with client.sampling.generate_stream("x", max_tokens=1900, ignore_eos=True) as stream:
-        for delta in stream:
-            if delta.completions and delta.completions[0].first_token_index > 20:
-                break
+        deltas = iter(stream)  # a `for` that breaks would cancel the stream
+        while next(deltas).first_token_index <= 20:
+            pass
         client.weights.sync(trainer, in_flight="keep")
         completion = stream.result().results[0].completions[0]
     spans = completion.weight_spans
