@@ -149,11 +149,16 @@ class _Decoder:
         return array[self.mask]
 
 
+def _float32(values: Array) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # too large for float32 is infinite, which is judged where it matters
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
 def _loss_mask(decoder: _Decoder) -> npt.NDArray[np.float32] | None:
     values = decoder.column("loss_mask")
     if values is None:
         return None
-    mask = values.astype(np.float32)
+    mask = _float32(values)
     where = f"{decoder.path}.loss_mask"
     if not np.isfinite(mask).all() or bool((mask < 0).any()):
         raise InvalidArgument.at(where, "holds a negative or non-finite weight")
@@ -185,7 +190,7 @@ def decode_batch(
     for field, name in _COLUMNS.items():
         values = decoder.column(field)
         if values is not None:
-            columns[name] = np.ascontiguousarray(values, dtype=np.float32)
+            columns[name] = _float32(values)
     mask = _loss_mask(decoder)
     warnings = []
     if mask is None:
