@@ -29,7 +29,9 @@ def ragged(rows: list[list[float]], dtype: str = "<i4") -> tensor_pb2.BatchTenso
 
 
 def batch(ids: Any = IDS, real: Any = REAL, **columns: tensor_pb2.BatchTensor) -> training_pb2.TrainingBatch:
-    message = training_pb2.TrainingBatch(input_ids=dense(ids), **columns)
+    message = training_pb2.TrainingBatch(input_ids=dense(ids))
+    for name, column in columns.items():
+        getattr(message, name).CopyFrom(column)
     if real is not None:
         message.attention_mask.CopyFrom(array_to_tensor(np.array(real, "<i8")))
     return message

@@ -48,7 +48,7 @@ def test_what_is_absent_takes_the_documented_default() -> None:
 def test_all_defaults_are_echoed() -> None:
     echoed = encode_params(decode(), max_tokens=48)
     for name in ("n", "temperature", "top_p", "top_k", "min_p", "min_tokens", "ignore_eos", "skip_special_tokens"):
-        assert echoed.HasField(name), name  # type: ignore[arg-type]
+        assert echoed.HasField(name), name
     assert (echoed.n, echoed.temperature, echoed.top_p, echoed.max_tokens) == (1, 1.0, 1.0, 48)
     assert not echoed.HasField("seed") and not echoed.HasField("log_probs")
 

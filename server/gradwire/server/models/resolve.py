@@ -41,8 +41,8 @@ def resolve_model(name_or_path: str, *, progress: Progress | None = None) -> Pat
     recipe = CATALOG.get(name_or_path)
     if recipe is not None:
         return _cached(recipe, report)
-    path = Path(name_or_path).expanduser()
-    if name_or_path and path.exists():  # Path("") would be the working directory
+    path = _existing(name_or_path)
+    if path is not None:
         return _checked_folder(path)
     if HUB_ID.fullmatch(name_or_path):
         return _from_hub(name_or_path, report)
@@ -100,6 +100,15 @@ def _exclusive(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _existing(name: str) -> Path | None:
+    """What stands at a path, if it is one: a caller may send any text."""
+    try:
+        path = Path(name).expanduser()
+        return path if name and path.exists() else None  # Path("") would be the working directory
+    except (OSError, RuntimeError):  # too long for a path, not to be looked into; the home of no user
+        return None
 
 
 def _checked_folder(path: Path) -> Path:
