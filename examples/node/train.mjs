@@ -11,7 +11,7 @@ const address = process.argv[2] ?? "127.0.0.1:50051";
 const protos = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "protos");
 const files = ["sampling", "training", "weight", "job"].map((name) => `gradwire/v1/${name}.proto`);
 const { v1 } = loadPackageDefinition(
-  loadSync(files, { includeDirs: [protos], keepCase: true, longs: Number, enums: String, oneofs: true }),
+  loadSync(files, { includeDirs: [protos], keepCase: true, longs: Number, enums: String, defaults: true }),
 ).gradwire;
 
 const connect = (Service) => new Service(address, credentials.createInsecure());

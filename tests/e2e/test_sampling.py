@@ -124,7 +124,7 @@ def test_sleep_frees_memory_and_wake_brings_the_same_weights_back(client: Client
     assert change.after_bytes < change.before_bytes
     try:
         client.sampling.sleep()  # asking twice is fine
-        with pytest.raises(FailedPreconditionError, match="(?i)wake"):
+        with pytest.raises(FailedPreconditionError, match=r"(?i)wake"):
             client.sampling.generate("x")
         with pytest.raises(FailedPreconditionError, match="weights"):
             client.sampling.wake("kv_cache")

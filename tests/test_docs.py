@@ -1,0 +1,48 @@
+"""The Python blocks of README and docs run, page by page, as they are printed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.serving import ServerProcess
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_blocks_run(page: Path, server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADWIRE_ADDRESS", server.address)
+    names: dict[str, object] = {"__name__": page.stem}
+    for block in blocks(page, "python"):
+        # The one thing that differs from what is printed: where the server of this run listens.
+        code = block.replace('"127.0.0.1:50051"', repr(server.address))
+        exec(compile(code, str(page), "exec"), names)
+    client = names["client"]
+    for job in client.jobs.list():  # type: ignore[attr-defined]
+        if not job.built_in:
+            client.jobs.destroy(job)  # type: ignore[attr-defined]
+    client.close()  # type: ignore[attr-defined]
+
+
+def test_settings_in_the_docs_are_settings() -> None:
+    from gradwire.server.config import Settings
+
+    (text,) = blocks(ROOT / "docs" / "operating.md", "toml")
+    settings = Settings(**tomllib.loads(text))
+    assert settings.limits.max_jobs == 8
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
