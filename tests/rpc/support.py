@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,11 @@ class Served:
         request = request or job_pb2.CreateJobsRequest(training=job_pb2.TrainingJobConfig())
         responses = [response async for response in self.jobs.CreateJobs(request, **options)]
         return list(responses[-1].created.jobs)
+
+    def raw(self, method: str) -> Any:
+        """A call of a method by its path, with an empty message."""
+        channel: Any = self.channel
+        return channel.unary_unary(method)(b"")
 
     async def training_job(self) -> int:
         (job,) = await self.create()
@@ -136,6 +142,16 @@ async def failure(call: Any) -> Failure:
     except aio.AioRpcError as error:
         return Failure(error)
     raise AssertionError(f"the call succeeded: {answer}")
+
+
+async def until(holds: Callable[[], bool | Awaitable[bool]], *, timeout_s: float = 20.0) -> None:
+    """Wait for what has no event to wait for."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            answer = holds()
+            if answer if isinstance(answer, bool) else await answer:
+                return
+            await asyncio.sleep(0.005)
 
 
 def text_prompt(text: str) -> sampling_params_pb2.Prompt:

@@ -1,0 +1,43 @@
+"""Every RPC of every service that is served has an implementation, and every service a scope."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+
+from gradwire.server.app import SERVICES
+from gradwire.server.rpc.admin import AdminServicer
+from gradwire.server.rpc.interceptors import auth
+from gradwire.server.rpc.jobs import JobServicer
+from gradwire.server.rpc.sampling import SamplingServicer
+from gradwire.server.rpc.training import TrainingServicer
+from gradwire.server.rpc.weights import WeightServicer
+from gradwire.v1 import admin_pb2, inference_pb2, job_pb2, sampling_pb2, session_pb2, training_pb2, weight_pb2
+
+SERVED = {
+    sampling_pb2.DESCRIPTOR: SamplingServicer,
+    training_pb2.DESCRIPTOR: TrainingServicer,
+    weight_pb2.DESCRIPTOR: WeightServicer,
+    job_pb2.DESCRIPTOR: JobServicer,
+    admin_pb2.DESCRIPTOR: AdminServicer,
+}
+METHODS = [
+    (servicer, method)
+    for file, servicer in SERVED.items()
+    for service in file.services_by_name.values()
+    for method in service.methods
+]
+
+
+@pytest.mark.parametrize(("servicer", "method"), METHODS, ids=lambda value: getattr(value, "name", ""))
+def test_each_method_is_implemented(servicer: type, method: MethodDescriptor) -> None:
+    assert method.name in vars(servicer), f"{servicer.__name__} inherits {method.full_name}"
+
+
+def test_the_list_of_services_is_that_of_the_protos() -> None:
+    assert set(SERVICES) == {s.full_name for file in SERVED for s in file.services_by_name.values()}
+
+
+def test_each_service_of_the_contract_has_a_scope() -> None:
+    files = [*SERVED, inference_pb2.DESCRIPTOR, session_pb2.DESCRIPTOR]
+    assert set(auth._SCOPES) == {s.full_name for file in files for s in file.services_by_name.values()}
