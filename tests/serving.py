@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import deque
 from pathlib import Path
+from typing import Self
 
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 60.0
@@ -31,6 +32,15 @@ class ServerProcess:
         self.ready_line = self._wait_for_ready()
         self.doors = dict(part.split("=", 1) for part in self.ready_line.split()[1:])
         self.address = self.doors["grpc"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whatever a test left undone, no process outlives it."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     @property
     def pid(self) -> int:

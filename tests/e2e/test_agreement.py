@@ -23,6 +23,7 @@ def assert_greedy_equals(client: Client, folder: Path, job: Job | None) -> None:
         assert list(completion.token_ids) == reference.greedy(folder, result.prompt.token_ids, TOKENS)
         row = np.concatenate([result.prompt.token_ids, completion.token_ids])
         expected = reference.log_probs(folder, row)[-TOKENS:]
+        assert completion.log_probs is not None
         np.testing.assert_allclose(completion.log_probs, expected, atol=1e-3)
 
 
@@ -65,6 +66,7 @@ def test_log_probs_of_sampler_and_trainer_agree(client: Client, make_trainer: Tr
     for result in sampled.results:
         for completion in result.completions:
             rows.append(np.concatenate([result.prompt.token_ids, completion.token_ids]))
+            assert completion.log_probs is not None
             expected.append(completion.log_probs)
     found = client.training.fwd_no_grad(trainer, {"input_ids": rows})
     for row, log_probs, sampler_log_probs in zip(rows, found.log_probs_shifted, expected, strict=True):

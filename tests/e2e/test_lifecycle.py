@@ -39,8 +39,10 @@ def segments() -> set[str]:
 def test_kills_are_noticed_and_the_front_lives_on(tmp_path: Path) -> None:
     """One server for all of it: starting one costs a quarter of a minute."""
     before = segments()
-    server = ServerProcess("--model", "tiny", "--http", "127.0.0.1:0", "--data-dir", str(tmp_path))
-    with Client(server.address, timeout=60) as client:
+    with (
+        ServerProcess("--model", "tiny", "--http", "127.0.0.1:0", "--data-dir", str(tmp_path)) as server,
+        Client(server.address, timeout=60) as client,
+    ):
         assert urllib.request.urlopen(f"http://{server.doors['http']}/health").status == 200
         job = client.jobs.create(training={}).training
         assert job is not None
@@ -74,26 +76,30 @@ def test_kills_are_noticed_and_the_front_lives_on(tmp_path: Path) -> None:
         assert client.health("gradwire.v1.SamplingService") is Health.NOT_SERVING
         assert client.training.fwd_no_grad(alive, {"input_ids": [[1, 2, 3]]}).weight_version == 1
 
-    children = list(descendants(server.pid))
-    assert server.stop() == 0
+        children = list(descendants(server.pid))
+        assert server.stop() == 0
     wait_until(lambda: gone(children), 10)
     assert segments() <= before
 
 
 def test_a_killed_front_leaves_no_process_behind(tmp_path: Path) -> None:
-    server = ServerProcess("--model", "tiny", "--data-dir", str(tmp_path))
-    with Client(server.address, timeout=60) as client:
+    with (
+        ServerProcess("--model", "tiny", "--data-dir", str(tmp_path)) as server,
+        Client(server.address, timeout=60) as client,
+    ):
         client.jobs.create(training={})
-    children = list(descendants(server.pid))
-    assert len(children) >= 2
-    os.kill(server.pid, signal.SIGKILL)
-    server.process.wait()
+        children = list(descendants(server.pid))
+        assert len(children) >= 2
+        os.kill(server.pid, signal.SIGKILL)
+        server.process.wait()
     wait_until(lambda: gone(children), 20)
 
 
 def test_ctrl_c_ends_it_with_0_and_streams_may_finish(tmp_path: Path) -> None:
-    server = ServerProcess("--model", "tiny", "--data-dir", str(tmp_path))
-    with Client(server.address, timeout=60) as client:
+    with (
+        ServerProcess("--model", "tiny", "--data-dir", str(tmp_path)) as server,
+        Client(server.address, timeout=60) as client,
+    ):
         stream = client.sampling.generate_stream("x", max_tokens=600, ignore_eos=True)
         deltas = iter(stream)
         next(deltas)

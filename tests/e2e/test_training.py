@@ -17,7 +17,7 @@ def rows_of(seed: int, count: int) -> list[npt.NDArray[np.int32]]:
     return [rng.integers(0, 256, size=int(rng.integers(4, 40))).astype(np.int32) for _ in range(count)]
 
 
-def checksums(client: Client, job: Job) -> dict[str, str]:
+def checksums(client: Client, job: Job) -> dict[str, bytes]:
     return {name: c.sha256 for name, c in client.weights.get_checksums(job).checksums.items()}
 
 
