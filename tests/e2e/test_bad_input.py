@@ -44,6 +44,7 @@ BAD_PROMPTS = {
     "beyond the vocabulary": (prompt(token_ids=ids(1, 260)), "prompts[0].token_ids[1]"),
     "negative token": (prompt(token_ids=ids(-1)), "prompts[0].token_ids[0]"),
     "longer than the model": (prompt(token_ids=ids(*[1] * 2048)), "prompts[0].token_ids"),
+    "ten megabytes": (prompt(text="x" * 10_000_000), "prompts[0].text"),
     "no messages": (prompt(chat=sampling_params_pb2.Chat()), "prompts[0].chat.messages"),
 }
 BAD_PARAMS: dict[str, tuple[dict[str, Any], str]] = {

@@ -68,15 +68,22 @@ async def collect(job: SamplingJob, request: SampleRequest, path: str) -> Collec
                 for delta in event.deltas:
                     parts.setdefault(delta.index, []).append(delta)
     except InvalidArgument as error:
-        raise InvalidArgument([_placed(v, path) for v in error.violations], reason=error.reason) from error
+        raise placed(error, path) from error
     return Collected(prompt, [join(parts[index]) for index in sorted(parts)])
 
 
-def _placed(violation: FieldViolation, path: str) -> FieldViolation:
-    """`prompt.token_ids` of an engine as `prompts[3].token_ids` of the message."""
-    if violation.field == "prompt" or violation.field.startswith("prompt."):
-        return FieldViolation(path + violation.field.removeprefix("prompt"), violation.description)
-    return violation
+def placed(error: InvalidArgument, path: str) -> InvalidArgument:
+    """`prompt.token_ids` and `messages` of an engine as `prompts[3].token_ids` and `prompts[3].chat.messages`."""
+
+    def place(violation: FieldViolation) -> FieldViolation:
+        field = violation.field
+        if field == "prompt" or field.startswith("prompt."):
+            field = path + field.removeprefix("prompt")
+        elif field == "messages" or field.startswith("messages"):
+            field = f"{path}.chat.{field}"
+        return FieldViolation(field, violation.description)
+
+    return InvalidArgument([place(v) for v in error.violations], reason=error.reason)
 
 
 def join(deltas: list[CompletionDelta]) -> CompletionDelta:

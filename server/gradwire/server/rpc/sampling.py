@@ -16,7 +16,7 @@ from gradwire.server.codec.tensor import token_ids_from_bytes
 from gradwire.server.domain.caller import LOCAL_TENANT, current_caller
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import JobRegistry, SamplingJob
-from gradwire.server.domain.sampling import Collected, collect, require_version, sample
+from gradwire.server.domain.sampling import Collected, collect, placed, require_version, sample
 from gradwire.server.engines.base import SamplerEngine
 from gradwire.server.engines.sampling import PromptInfo, SampleEvent, SampleRequest, SamplingParams, TokenIds
 from gradwire.server.engines.weights import InFlightPolicy
@@ -29,6 +29,13 @@ _LONG_TEXT = 20_000  # characters; tokenising more would hold up the event loop
 
 async def tokens_of(engine: SamplerEngine, prompt: sampling_params_pb2.Prompt, path: str) -> TokenIds:
     """Token ids of a prompt in any of its forms."""
+    try:
+        return await _tokens_of(engine, prompt, path)
+    except InvalidArgument as error:
+        raise placed(error, path) from error
+
+
+async def _tokens_of(engine: SamplerEngine, prompt: sampling_params_pb2.Prompt, path: str) -> TokenIds:
     match prompt.WhichOneof("content"):
         case "token_ids":
             return token_ids_from_bytes(prompt.token_ids, f"{path}.token_ids")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.server.engines.base import Progress
 from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SamplerConfig, SampleRequest, TokenIds
-from gradwire.server.engines.vllm.checks import check_priority, check_prompt
+from gradwire.server.engines.vllm.checks import check_length, check_priority, check_prompt
 from gradwire.server.engines.vllm.coalesce import Coalescer, set_interval
 from gradwire.server.engines.vllm.errors import translated
 from gradwire.server.engines.vllm.link import EngineLink
@@ -99,12 +99,15 @@ class VllmSampler:
 
     def tokenize(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
         """Token ids of a text, int32 [T]. Blocks; may be called from any thread."""
+        check_length(len(text), self.info, self._tokens.longest_token)
         return self._tokens.tokenize(text, add_special_tokens=add_special_tokens)
 
     def apply_chat_template(
         self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
     ) -> TokenIds:
         """Token ids of a conversation, int32 [T]. Raises InvalidArgument at `messages`."""
+        characters = sum(len(str(message.get("content", ""))) for message in messages)
+        check_length(characters, self.info, self._tokens.longest_token)
         return self._tokens.apply_chat_template(messages, add_generation_prompt=add_generation_prompt)
 
     def decode(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:

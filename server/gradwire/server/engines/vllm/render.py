@@ -27,6 +27,9 @@ class Renderer:
             self._core.no_truncation()
             self._core.no_padding()
 
+        # Characters of the longest token: no text can be tokenised to less than length / this.
+        self.longest_token = max(map(len, self._tokenizer.get_vocab()))
+
     @property
     def has_chat_template(self) -> bool:
         """Whether conversations can be rendered."""
