@@ -42,11 +42,8 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def test_without_a_token_nothing_is_served(guarded: Served) -> None:
-    for metadata in (
-        None,
-        aio.Metadata(("authorization", SECRETS["alice"])),
-        aio.Metadata(("authorization", "Bearer")),
-    ):
+    for header in (None, SECRETS["alice"], "Bearer", "Basic " + SECRETS["alice"]):
+        metadata = aio.Metadata(("authorization", header)) if header else None
         failed = await failure(guarded.sampling.Generate(GENERATE, metadata=metadata))
         assert (failed.code, failed.reason) == (StatusCode.UNAUTHENTICATED, "TOKEN_MISSING")
 

@@ -9,6 +9,7 @@ import json
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -107,7 +108,7 @@ async def test_http_health_follows_the_server(with_http: Served) -> None:
 async def test_metrics_count_calls_by_method_and_code(with_http: Served) -> None:
     await with_http.sampling.Generate(sampling_pb2.GenerateRequest(prompts=[text_prompt("abc")]))
     await failure(with_http.sampling.Generate(sampling_pb2.GenerateRequest()))
-    await failure(with_http.channel.unary_unary("/gradwire.v1.Nothing/AtAll")(b""))
+    await failure(with_http.raw("/gradwire.v1.Nothing/AtAll"))
     _, text = await get(with_http, "/metrics")
     method = 'rpc_method="/gradwire.v1.SamplingService/Generate"'
     counted = f"rpc_server_call_duration_seconds_count{{{method},rpc_response_status_code="
@@ -172,7 +173,8 @@ async def test_with_a_client_ca_callers_show_a_certificate(tmp_path: Path, certi
         known = ssl_channel_credentials(cert.read_bytes(), key.read_bytes(), cert.read_bytes())
         for credentials, served_to in ((known, True), (bare, False)):
             async with aio.secure_channel(address, credentials) as channel:
-                call = admin_pb2_grpc.AdminServiceStub(channel).GetCapabilities(admin_pb2.GetCapabilitiesRequest())
+                admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
+                call = admin.GetCapabilities(admin_pb2.GetCapabilitiesRequest())
                 if served_to:
                     assert (await call).version
                 else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,11 +165,11 @@ async def test_a_model_of_any_name_that_is_not_there_is_a_bad_field(served: Serv
 
 
 async def test_a_service_that_is_not_served_says_so(served: Served) -> None:
-    stub = inference_pb2_grpc.InferenceServiceStub(served.channel)
+    stub: Any = inference_pb2_grpc.InferenceServiceStub(served.channel)
     for call in (
         stub.GetStatus(inference_pb2.GetStatusRequest()),
         stub.GenerateReplyStream(inference_pb2.GenerateReplyStreamRequest()),
-        served.channel.unary_unary("/gradwire.v1.Nothing/AtAll")(b""),
+        served.raw("/gradwire.v1.Nothing/AtAll"),
     ):
         failed = await failure(call)
         assert (failed.code, failed.reason) == (StatusCode.UNIMPLEMENTED, "METHOD_NOT_SERVED")

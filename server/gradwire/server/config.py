@@ -8,10 +8,12 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import os
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -20,8 +22,10 @@ from pydantic_settings import (
 )
 
 ENV_PREFIX = "GRADWIRE_"
-# Set for other parts: the client's address and token, the model cache, the set-up.
-FOREIGN_ENV = frozenset({"GRADWIRE_ADDRESS", "GRADWIRE_TOKEN", "GRADWIRE_CACHE", "GRADWIRE_EXTRAS"})
+# Set for other parts: the client's address and token, the model cache, the set-up, the samplers' processes.
+FOREIGN_ENV = frozenset(
+    f"{ENV_PREFIX}{name}" for name in ("ADDRESS", "TOKEN", "CACHE", "EXTRAS", "SPILL_DIR", "FRONT_PID")
+)
 MIB = 1 << 20
 
 
@@ -136,7 +140,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(config: Path | None, **flags: Any) -> Settings:
-    """The settings. Raises ValueError that names each unknown or bad key."""
+    """The settings. Raises ValueError; `readable` makes it name each unknown or bad key."""
     _check_environment()
     if config is not None and not config.is_file():
         raise ValueError(f"there is no settings file {config}")
@@ -144,24 +148,64 @@ def load_settings(config: Path | None, **flags: Any) -> Settings:
     class FromFile(Settings):
         model_config = SettingsConfigDict(toml_file=config)
 
-    return FromFile(**{key: value for key, value in flags.items() if value is not None})
+    try:
+        return FromFile(**{key: value for key, value in flags.items() if value is not None})
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{config}: {error}") from error
 
 
 def _check_environment() -> None:
-    known = {ENV_PREFIX + name.upper() for name in Settings.model_fields}
+    known = {name.upper() for name in Settings.model_fields}
     for name in os.environ:
         if not name.startswith(ENV_PREFIX) or name in FOREIGN_ENV:
             continue
-        if name.split("__", 1)[0] not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}"
-            raise ValueError(f"environment variable {name} is no setting{hint}")
+        own = name.removeprefix(ENV_PREFIX).split("__", 1)[0]
+        if own not in known:
+            raise ValueError(f"environment variable {name}: {ENV_PREFIX}{own} {_no_setting(own, known, ENV_PREFIX)}")
+
+
+def _no_setting(name: str, known: Iterable[str], prefix: str = "") -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {prefix}{close[0]}?" if close else f"there are {', '.join(prefix + k for k in sorted(known))}"
+    return f"is no setting; {hint}"
+
+
+def readable(error: ValueError) -> str:
+    """What is wrong with settings, a line each, with the nearest name for an unknown one."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False):
+        where = ".".join(map(str, problem["loc"]))
+        text = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            text = _no_setting(str(problem["loc"][-1]), _model_at(problem["loc"][:-1]).model_fields)
+        lines.append(f"{where}: {text}" if where else text)
+    return "\n".join(lines)
+
+
+def _model_at(path: tuple[int | str, ...]) -> type[BaseModel]:
+    """The part of the settings that stands at a path."""
+    model: type[BaseModel] = Settings
+    for name in path:
+        if isinstance(name, str):
+            model = _model_in(model.model_fields[name].annotation) or model
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model in `TlsSettings | None` or `tuple[TokenSettings, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 def split_address(value: str) -> tuple[str, int]:
     """`HOST:PORT` taken apart; IPv6 as `[::1]:50051`."""
     host, colon, port = value.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    in_brackets = host.startswith("[") and host.endswith("]")
+    numeric = port.isascii() and port.isdigit() and int(port) <= 65535
+    if not colon or not host or not numeric or (":" in host and not in_brackets):
         raise ValueError(f"{value!r} is no address; write HOST:PORT, like 127.0.0.1:50051")
     return host.strip("[]"), int(port)
 

@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 from typing import TextIO
 
-from gradwire.server.config import Settings, load_settings
+from gradwire.server.config import Settings, load_settings, readable
 from gradwire.server.errors import GradwireError
 from gradwire.server.observability.logs import configure
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             log_level=args.log_level,
         )
     except ValueError as error:
-        print(f"gradwire serve: {_readable(error)}", file=sys.stderr)
+        print(f"gradwire serve: {readable(error)}", file=sys.stderr)
         return 2
     ready_line = _claim_stdout()
     configure(settings.log_level)
@@ -103,19 +103,3 @@ async def _serve(settings: Settings, ready_line: TextIO) -> int:
         await app.stop()
         progress("stopped")
     return code
-
-
-def _readable(error: ValueError) -> str:
-    """pydantic's errors, a line each, without its links."""
-    from pydantic import ValidationError
-
-    if not isinstance(error, ValidationError):
-        return str(error)
-    lines = []
-    for problem in error.errors(include_url=False, include_input=False):
-        where = ".".join(map(str, problem["loc"]))
-        text = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            text = f"is no setting; there are {', '.join(sorted(Settings.model_fields))}"
-        lines.append(f"{where}: {text}" if where else text)
-    return "\n".join(lines)

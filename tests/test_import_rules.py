@@ -1,0 +1,127 @@
+"""Imports go one way. The rules of the server's parts, and of the client, as they are checked here:
+
+- domain knows no gRPC and no protobuf: of ours it imports only itself, `errors`, `engines`' value modules
+  (base, sampling, training, weights, sharedmem) and nothing that is made for one engine;
+- codec and rpc and http and observability know no torch, vLLM or DeepSpeed;
+- engines import neither domain nor rpc nor http, and of codec only `status`: a trainer's worker is a small
+  gRPC server itself, and its errors travel as all others do;
+- losses and models import no other part, save values of engines;
+- the client imports nothing of the server;
+- generated code is imported only where messages are read or written: in codec, rpc, http, `app`, the client,
+  and `gradwire.worker` only by the trainer's two ends.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SERVER = ROOT / "server" / "gradwire" / "server"
+CLIENT = ROOT / "client_py" / "gradwire" / "client"
+OURS = "gradwire.server."
+HEAVY = ("torch", "vllm", "deepspeed", "transformers", "accelerate", "ray", "onnxruntime", "safetensors")
+GRPC = ("grpc", "grpc_health", "grpc_reflection", "grpc_status")
+GENERATED = ("gradwire.v1", "gradwire.worker", "buf")
+VALUES = tuple(f"{OURS}engines.{name}" for name in ("base", "sampling", "training", "weights", "sharedmem"))
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Full names of the modules, or of what may be modules, that a file imports anywhere in it."""
+    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def within(name: str, modules: tuple[str, ...]) -> bool:
+    return any(name == module or name.startswith(module + ".") for module in modules)
+
+
+def files(*parts: str) -> list[Path]:
+    found = [
+        file
+        for part in parts
+        for file in ((SERVER / part).rglob("*.py") if (SERVER / part).is_dir() else [SERVER / part])
+    ]
+    assert found
+    return found
+
+
+def assert_none(paths: list[Path], forbidden: tuple[str, ...], *, except_for: tuple[str, ...] = ()) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in paths
+        for name in imported(path)
+        if within(name, forbidden) and not within(name, except_for)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_domain_knows_no_wire_and_no_engine() -> None:
+    assert_none(files("domain"), (*GRPC, *HEAVY, *GENERATED, "google", "protovalidate", "uvicorn", "starlette"))
+    assert_none(files("domain"), (OURS[:-1],), except_for=(f"{OURS}domain", f"{OURS}errors", *VALUES))
+
+
+def test_nothing_in_front_of_the_engines_imports_what_they_run_on() -> None:
+    assert_none(files("domain", "codec", "rpc", "http", "observability", "app.py", "config.py", "errors.py"), HEAVY)
+
+
+def test_the_codec_does_not_know_the_doors() -> None:
+    doors = tuple(f"{OURS}{part}" for part in ("rpc", "http", "app", "cli", "config"))
+    assert_none(files("codec"), doors)
+    assert_none(files("rpc", "http"), (f"{OURS}app", f"{OURS}cli"))
+
+
+def test_the_doors_do_not_know_which_engines_there_are() -> None:
+    assert_none(files("codec", "rpc", "http"), (f"{OURS}engines",), except_for=VALUES)
+
+
+def test_engines_know_nothing_of_the_server_around_them() -> None:
+    around = tuple(f"{OURS}{part}" for part in ("domain", "rpc", "http", "app", "cli", "config", "storage"))
+    assert_none(files("engines"), around)
+    assert_none(files("engines"), (f"{OURS}codec",), except_for=(f"{OURS}codec.status",))
+
+
+def test_engines_do_not_know_each_other() -> None:
+    assert_none(files("engines/vllm"), (f"{OURS}engines.deepspeed", "deepspeed"))
+    assert_none(files("engines/deepspeed"), (f"{OURS}engines.vllm", "vllm"))
+
+
+def test_losses_and_models_stand_alone() -> None:
+    allowed = (f"{OURS}losses", f"{OURS}models", f"{OURS}errors", *VALUES)
+    assert_none(files("losses", "models"), (OURS[:-1],), except_for=allowed)
+
+
+def test_the_client_imports_nothing_of_the_server() -> None:
+    clients = list(CLIENT.rglob("*.py"))
+    assert clients
+    assert_none(clients, (OURS[:-1], "gradwire.worker", *HEAVY))
+
+
+def test_generated_code_is_imported_only_where_messages_are_handled() -> None:
+    public = {*files("codec", "rpc", "http", "app.py")}
+    worker = {*files("engines/deepspeed")}
+    everything = {*SERVER.rglob("*.py")}
+    assert_none(sorted(everything - public), ("gradwire.v1", "buf"))
+    assert_none(sorted(everything - worker), ("gradwire.worker",))
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("gradwire.server.app", ("torch", "vllm", "deepspeed", "transformers")),
+        ("gradwire.client", (*HEAVY, "gradwire.server", "uvicorn", "protovalidate")),
+    ],
+)
+def test_importing_brings_nothing_heavy_along(module: str, unwanted: tuple[str, ...]) -> None:
+    program = f"import {module}, sys; print(*(name for name in {unwanted!r} if name in sys.modules))"
+    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == []
