@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf import struct_pb2, timestamp_pb2
+from google.protobuf import struct_pb2
 
+from gradwire.server.codec.times import timestamp
 from gradwire.server.domain.jobs import JobKind, JobState
 from gradwire.server.domain.registry import AnyJob
 from gradwire.server.engines.sampling import ModelInfo, SamplerConfig
@@ -22,13 +23,6 @@ IN_FLIGHT = {
 }
 _KINDS = {JobKind.TRAINING: job_pb2.JOB_KIND_TRAINING, JobKind.SAMPLING: job_pb2.JOB_KIND_SAMPLING}
 _STATES = {state: job_pb2.JobState.Value(f"JOB_STATE_{state.name}") for state in JobState}
-
-
-def timestamp(unix: float) -> timestamp_pb2.Timestamp:
-    """Unix seconds as a Timestamp."""
-    message = timestamp_pb2.Timestamp()
-    message.FromNanoseconds(int(unix * 1e9))
-    return message
 
 
 def encode_memory(memory: MemoryReport) -> sampling_pb2.MemoryChange:

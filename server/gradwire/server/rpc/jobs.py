@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from gradwire.server.codec.jobs import decode_sampling, decode_training, encode_job, timestamp
+from gradwire.server.codec.jobs import decode_sampling, decode_training, encode_job
+from gradwire.server.codec.times import timestamp
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import EXPORT_FOLDER, CheckpointStore
 from gradwire.server.domain.jobs import JobState

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from google.protobuf import duration_pb2
 from google.protobuf.message import DecodeError
 
 from gradwire.server.codec.batch import DecodedBatch, decode_batch, fill_column, in_request_terms
-from gradwire.server.codec.jobs import struct_to_dict, timestamp
+from gradwire.server.codec.jobs import struct_to_dict
+from gradwire.server.codec.times import duration, timestamp
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import CheckpointStore
 from gradwire.server.domain.registry import JobRegistry, TrainingJob
@@ -27,14 +26,8 @@ from gradwire.server.rpc.operation import operation_of, time_left
 from gradwire.v1 import sampling_pb2, training_pb2, training_pb2_grpc
 
 
-def _duration(seconds: float) -> duration_pb2.Duration:
-    message = duration_pb2.Duration()
-    message.FromTimedelta(timedelta(seconds=seconds))
-    return message
-
-
 def _timing(timed: Timed[Any]) -> sampling_pb2.Timing:
-    return sampling_pb2.Timing(queued=_duration(timed.queued_s), run=_duration(timed.run_s))
+    return sampling_pb2.Timing(queued=duration(timed.queued_s), run=duration(timed.run_s))
 
 
 def encode_checkpoint(info: CheckpointInfo, job_id: int) -> training_pb2.Checkpoint:
@@ -155,7 +148,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
             log_probs_shifted=decoded.layout.encode(result.log_probs),
             entropy=decoded.layout.encode(result.entropy),
             weight_version=result.weight_version,
-            timing=sampling_pb2.Timing(run=_duration(time.monotonic() - asked)),
+            timing=sampling_pb2.Timing(run=duration(time.monotonic() - asked)),
         )
 
     async def Step(self, request: training_pb2.StepRequest, context: Any) -> training_pb2.StepResponse:
@@ -188,7 +181,8 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         tenant = current_caller().tenant
 
         async def apply() -> training_pb2.Checkpoint:
-            name = request.name or f"job-{job.job_id}-version-{job.engine.weight_version}"
+            wish = f"job-{job.job_id}-version-{job.engine.weight_version}"
+            name = request.name or self._checkpoints.free_name(tenant, wish)
             with self._checkpoints.new(tenant, name) as path:
                 info = await job.engine.save_checkpoint(path, name=name)
                 await asyncio.to_thread(self._checkpoints.note_job, path, job.job_id)

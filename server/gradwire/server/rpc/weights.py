@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from gradwire.server.codec.jobs import IN_FLIGHT, timestamp
+from gradwire.server.codec.jobs import IN_FLIGHT
 from gradwire.server.codec.tensor import dtype_name
+from gradwire.server.codec.times import duration, timestamp
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import JobRegistry
@@ -17,7 +18,6 @@ from gradwire.server.domain.weights import SAFETENSORS_DTYPES, SyncReport, Weigh
 from gradwire.server.engines.weights import InFlightPolicy, TensorChecksum
 from gradwire.server.errors import FailedPrecondition, InvalidArgument
 from gradwire.server.rpc.operation import operation_of, time_left
-from gradwire.server.rpc.training import _duration
 from gradwire.v1 import tensor_pb2, weight_pb2, weight_pb2_grpc
 
 _DEFAULT_TIMEOUT_S = 60.0
@@ -53,9 +53,9 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
             size_bytes=report.num_bytes,
             num_tensors=report.num_tensors,
             transport=weight_pb2.WEIGHT_TRANSPORT_SHARED_MEMORY,
-            export_time=_duration(report.export_s),
-            pause_time=_duration(report.pause_s),
-            total_time=_duration(report.total_s),
+            export_time=duration(report.export_s),
+            pause_time=duration(report.pause_s),
+            total_time=duration(report.total_s),
         )
 
     async def BeginUpdate(self, request: weight_pb2.BeginUpdateRequest, context: Any) -> weight_pb2.BeginUpdateResponse:
@@ -92,7 +92,7 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
         version, pause_s = await asyncio.shield(
             asyncio.ensure_future(self._updates.commit(request.update_id, policy, current_caller()))
         )
-        return weight_pb2.CommitUpdateResponse(weight_version=version, pause_time=_duration(pause_s))
+        return weight_pb2.CommitUpdateResponse(weight_version=version, pause_time=duration(pause_s))
 
     async def AbortUpdate(self, request: weight_pb2.AbortUpdateRequest, context: Any) -> weight_pb2.AbortUpdateResponse:
         self._updates.abort(request.update_id, current_caller())

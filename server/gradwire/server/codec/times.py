@@ -1,0 +1,21 @@
+"""Unix seconds and seconds <-> the well-known types."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from google.protobuf import duration_pb2, timestamp_pb2
+
+
+def timestamp(unix: float) -> timestamp_pb2.Timestamp:
+    """Unix seconds as a Timestamp."""
+    message = timestamp_pb2.Timestamp()
+    message.FromNanoseconds(int(unix * 1e9))
+    return message
+
+
+def duration(seconds: float) -> duration_pb2.Duration:
+    """Seconds as a Duration."""
+    message = duration_pb2.Duration()
+    message.FromTimedelta(timedelta(seconds=seconds))
+    return message
