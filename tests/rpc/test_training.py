@@ -211,6 +211,12 @@ async def test_a_taken_name_is_refused_and_a_repeated_save_is_not(served: Served
     assert (await failure(served.training.SaveCheckpoint(again))).code is StatusCode.ALREADY_EXISTS
 
 
+async def test_a_checkpoint_without_a_name_gets_a_free_one(served: Served, job_id: int) -> None:
+    request = training_pb2.SaveCheckpointRequest(job_id=job_id)
+    names = [(await served.training.SaveCheckpoint(request)).checkpoint.name for _ in range(3)]
+    assert names == [f"job-{job_id}-version-0", f"job-{job_id}-version-0.2", f"job-{job_id}-version-0.3"]
+
+
 @pytest.mark.parametrize("name", ["../x", "/etc/x", ".x", "a/b"])
 async def test_a_path_is_no_name(served: Served, job_id: int, name: str) -> None:
     failed = await failure(served.training.SaveCheckpoint(training_pb2.SaveCheckpointRequest(job_id=job_id, name=name)))

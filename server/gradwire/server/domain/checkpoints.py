@@ -5,6 +5,7 @@ The trainer writes them; this module only knows names, paths and the `checkpoint
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -42,11 +43,19 @@ class CheckpointStore:
             )
         return self._folder(tenant) / name
 
+    def free_name(self, tenant: str, wish: str) -> str:
+        """`wish`, or with a number behind it when that is taken: job numbers begin anew with each server."""
+        names = itertools.chain([wish], (f"{wish}.{number}" for number in itertools.count(2)))
+        return next(name for name in names if not self._taken(self.path(tenant, name)))
+
+    def _taken(self, path: Path) -> bool:
+        return path in self._being_written or path.exists()
+
     @contextmanager
     def new(self, tenant: str, name: str) -> Iterator[Path]:
         """Folder for a new checkpoint, to be written inside. Raises AlreadyExists for a taken name."""
         path = self.path(tenant, name)
-        if path in self._being_written or path.exists():
+        if self._taken(path):
             raise AlreadyExists(
                 "CHECKPOINT_EXISTS", f"there is a checkpoint {name!r}; names are never reused, take another"
             )
