@@ -50,6 +50,9 @@ def run(args: argparse.Namespace) -> int:
         # vLLM warns of each choice that we make for it at every start.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         warnings.filterwarnings("ignore", category=FutureWarning)
+        os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of the engines' processes
+    # Engines are spawned, never forked, so gRPC need not prepare for a fork, nor log that it cannot.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     import uvloop
 
     return uvloop.run(_serve(settings, ready_line))

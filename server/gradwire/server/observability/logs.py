@@ -12,3 +12,5 @@ def configure(level: str) -> None:
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
     logging.getLogger("gradwire").setLevel(level.upper())
+    if level != "debug":
+        logging.getLogger("vllm").setLevel(logging.ERROR)  # until vLLM sets up its own logging
