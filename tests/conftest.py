@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.serving import ServerProcess
+
+# A machine may be busy: no example fails for the time that it took.
+settings.register_profile("gradwire", deadline=None)
+settings.load_profile("gradwire")
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,13 @@ GENERATED = ("gradwire.v1", "gradwire.worker", "buf")
 VALUES = tuple(f"{OURS}engines.{name}" for name in ("base", "sampling", "training", "weights", "sharedmem"))
 
 
-def imported(file: Path) -> Iterator[str]:
+@cache
+def imported(file: Path) -> list[str]:
     """Full names of the modules, or of what may be modules, that a file imports anywhere in it."""
+    return list(_imported(file))
+
+
+def _imported(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text(), str(file))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -144,4 +144,4 @@ class OperationLogMachine(RuleBasedStateMachine):
 
 
 TestOperationLog = OperationLogMachine.TestCase
-TestOperationLog.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestOperationLog.settings = settings(max_examples=60, stateful_step_count=30)

@@ -12,6 +12,7 @@ from grpc import StatusCode
 
 from gradwire.server.codec.tensor import array_to_tensor, tensor_to_array
 from gradwire.server.engines.sharedmem import SharedSegment
+from gradwire.server.rpc import operation as operation_module
 from gradwire.v1 import operation_pb2, tensor_pb2, training_pb2
 from tests.rpc.support import Served, failure, small_batch
 
@@ -67,8 +68,11 @@ async def test_numbers_put_pipelined_calls_in_order(served: Served, job_id: int)
     assert served.engines.trainers[0].applied == ["fwd_bwd", "step"]
 
 
-async def test_a_gap_is_told_before_the_deadline_ends_the_call(served: Served, job_id: int) -> None:
-    failed = await failure(served.training.FwdBwd(fwd_bwd(job_id, "b", 2), timeout=0.5))
+async def test_a_gap_is_told_before_the_deadline_ends_the_call(
+    served: Served, job_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operation_module, "_DEADLINE_MARGIN_S", 29.9)  # the gap is held for what remains: 0.1 s
+    failed = await failure(served.training.FwdBwd(fwd_bwd(job_id, "b", 2), timeout=30.0))
     assert failed.code is StatusCode.FAILED_PRECONDITION
     assert failed.precondition == ("SEQUENCE_GAP", f"training_job/{job_id}")
     assert failed.metadata == {"next_sequence_number": "1"}
