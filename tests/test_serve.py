@@ -1,0 +1,48 @@
+"""`gradwire serve` as a process, without any engine: how it begins and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.serving import ServerProcess
+
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("GRADWIRE_")}
+
+
+def serve(*flags: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gradwire.server", "serve", "--grpc", "127.0.0.1:0", *flags],
+        env={**CLEAN, **env}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_without_a_model_begins_answers_and_ends(tmp_path: Path, number: int) -> None:
+    server = ServerProcess("--http", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    assert set(server.doors) == {"grpc", "http"}
+    with grpc.insecure_channel(server.address) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    assert server.stop(number) == 0
+
+
+def test_a_model_that_is_not_there_is_one_line_and_exit_code_1() -> None:
+    ended = serve("--model", "smolm2")
+    assert ended.returncode == 1
+    assert "Did you mean smollm2?" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_bad_settings_are_one_line_and_exit_code_2() -> None:
+    ended = serve(GRADWIRE_LIMITS__MAX_JOB="1")
+    assert ended.returncode == 2
+    assert ended.stderr == "gradwire serve: limits.max_job: is no setting; did you mean max_jobs?\n"
