@@ -1,0 +1,1 @@
+"""What the GRPO demo is made of: its server, its task, its rollouts, and what it shows."""
