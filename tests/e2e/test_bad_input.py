@@ -114,6 +114,12 @@ def test_sampling_params(channel: Any, client: Client, name: str) -> None:
     assert client.sampling.generate("fine", max_tokens=1).results
 
 
+def test_more_completions_than_a_call_takes(channel: Any) -> None:
+    params = sampling_params_pb2.SamplingParams(n=1024, max_tokens=1)
+    request = sampling_pb2.GenerateRequest(prompts=[prompt(text="x")] * 17, params=params)
+    refused(partial(sampling_pb2_grpc.SamplingServiceStub(channel).Generate, request), "params.n")
+
+
 def column(data: bytes, *shape: int, dtype: int = INT32) -> tensor_pb2.BatchTensor:
     tensor = tensor_pb2.Tensor(dtype=dtype, shape=shape, data=data)  # type: ignore[arg-type]
     return tensor_pb2.BatchTensor(dense=tensor)

@@ -24,6 +24,7 @@ from gradwire.server.errors import InvalidArgument
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.v1 import sampling_params_pb2, sampling_pb2, sampling_pb2_grpc
 
+MAX_COMPLETIONS = 16_384  # of one call: its results are held until the last one is done
 _LONG_TEXT = 20_000  # characters; tokenising more would hold up the event loop
 
 
@@ -49,6 +50,14 @@ async def _tokens_of(engine: SamplerEngine, prompt: sampling_params_pb2.Prompt, 
             return engine.tokenize(prompt.text)
         case _:
             raise InvalidArgument.at(path, "is empty; give text, token_ids or chat")
+
+
+def _check_count(prompts: int, n: int) -> None:
+    if prompts * n > MAX_COMPLETIONS:
+        raise InvalidArgument.at(
+            "params.n",
+            f"{n} completions of {prompts} prompts are {prompts * n}; one call takes at most {MAX_COMPLETIONS}: send several",
+        )
 
 
 def _max_tokens(engine: SamplerEngine, params: SamplingParams, prompt: TokenIds) -> int:
@@ -114,6 +123,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         job = self._job(request)
         engine = job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
+        _check_count(len(request.prompts), params.n)
         prompts = [await tokens_of(engine, p, f"prompts[{i}]") for i, p in enumerate(request.prompts)]
         requests = [
             self._request(tokens, params, cache_salt=request.cache_salt, priority=request.priority)
