@@ -56,7 +56,7 @@ def _check_count(prompts: int, n: int) -> None:
     if prompts * n > MAX_COMPLETIONS:
         raise InvalidArgument.at(
             "params.n",
-            f"{n} completions of {prompts} prompts are {prompts * n}; one call takes at most {MAX_COMPLETIONS}: send several",
+            f"{n} completions of {prompts} prompts are {prompts * n}; a call takes at most {MAX_COMPLETIONS}",
         )
 
 
