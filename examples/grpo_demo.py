@@ -1,6 +1,6 @@
 """Starts a gradwire server, and teaches SmolLM2 to do sums with GRPO while you watch.
 
-    python examples/grpo_demo.py            # ten minutes on two cores, no GPU
+    python examples/grpo_demo.py            # about five minutes on two cores, no GPU
     python examples/grpo_demo.py --help
 
 All of it goes through the public client: sampling with log-probs, fwd_bwd, step, the sync of the weights into
@@ -32,7 +32,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The flags."""
     parser = argparse.ArgumentParser(description="GRPO on one-digit sums, on a gradwire server.")
     parser.add_argument("--model", default="smollm2", help="model of the server that is started (%(default)s)")
-    parser.add_argument("--address", metavar="HOST:PORT", help="use this running server instead of starting one")
+    parser.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="train with this running server: its sampler ends up with the trained weights",
+    )
     parser.add_argument("--steps", type=int, default=16, help="optimizer steps (%(default)s)")
     parser.add_argument("--prompts", type=int, default=12, help="problems a step (%(default)s)")
     parser.add_argument("--group", type=int, default=8, help="completions a problem (%(default)s)")
@@ -93,6 +97,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> None:
     )
     picture = args.out / "curves.png"
     draw(metrics.records, picture, title=f"GRPO on {args.model}, seed {args.seed}: held-out reward {rise}")
+    ratios = [record["ratio_max"] for record in metrics.records if record.get("ratio_max") is not None]
+    if ratios:
+        # 1 when each sync delivered exactly the trained weights: the two engines then give the same log-probs.
+        terminal.say(f"largest ratio of the trainer's to the sampler's probability of a token: {max(ratios):.6f}")
     terminal.say(f"held-out reward {rise}, right answers {before.accuracy:.0%} -> {after.accuracy:.0%}")
     terminal.say(f"curves: {picture}")
 

@@ -31,7 +31,8 @@ def draw(records: Sequence[Record], picture: Path, *, title: str) -> None:
     losses.plot(_column(trained, "step"), _column(trained, "loss"), color="tab:blue")
     losses.set(title="loss")
     norms.plot(_column(trained, "step"), _column(trained, "grad_norm"), color="tab:orange")
-    norms.set(title="gradient norm", yscale="log")
+    norms.set(title="gradient norm")
+    norms.set_ylim(bottom=0)
     for axes in (rewards, losses, norms):
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
