@@ -75,7 +75,11 @@ def packed_attention(
     groups = query.shape[1] // key.shape[1]
     if packing is None:
         key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
-        out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+        seen = None
+        if sliding_window is not None and sliding_window < query.shape[2]:
+            at = torch.arange(query.shape[2], device=query.device)
+            seen = (at <= at.unsqueeze(-1)) & (at.unsqueeze(-1) - at < sliding_window)
+        out = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, is_causal=seen is None, scale=scaling)
         return out.transpose(1, 2), None
     q, k, v = query[0], key[0], value[0]
     parts = []

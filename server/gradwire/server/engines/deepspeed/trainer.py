@@ -152,7 +152,7 @@ class Trainer:
 
         def compute() -> tuple[Tensor, Mapping[str, Metric]]:
             _check_finite(log_probs.detach(), part.rows, part.row_ids, batch.row_ids)
-            output = function(_inputs(part, batch, log_probs, entropy, device), config, whole)
+            output = function(loss_inputs(part, batch, log_probs, entropy), config, whole)
             if not bool(output.loss.isfinite()):
                 raise InvalidArgument.at(
                     "batch",
@@ -205,15 +205,17 @@ class Trainer:
         )
 
 
-def _inputs(part: MicroBatch, batch: RankBatch, log_probs: Tensor, entropy: Tensor, device: torch.device) -> LossInputs:
+def loss_inputs(part: MicroBatch, batch: RankBatch, log_probs: Tensor, entropy: Tensor) -> LossInputs:
+    """What a loss gets of a micro-batch whose log-probs and entropy [N] were computed."""
+
     def column(values: Floats) -> Tensor:
-        return torch.from_numpy(values[part.source]).to(device=device, dtype=log_probs.dtype)
+        return torch.from_numpy(values[part.source]).to(device=log_probs.device, dtype=log_probs.dtype)
 
     return LossInputs(
         log_probs=log_probs,
         entropy=entropy,
         mask=column(batch.mask),
-        rows=torch.from_numpy(part.rows).to(device),
+        rows=torch.from_numpy(part.rows).to(log_probs.device),
         num_rows=len(part.row_ids),
         **{name: column(values) for name, values in batch.columns.items()},
     )
