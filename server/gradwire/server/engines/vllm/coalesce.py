@@ -35,9 +35,10 @@ class Coalescer:
 
     def open(self) -> None:
         """A stream begins."""
-        if self._clock() - self._since > 10 * WINDOW_S:  # the last measurement is of another time
+        if not self._streams:  # the time without any is no part of the rate
+            if self._clock() - self._since > 10 * WINDOW_S:  # the last measurement is of another time
+                self.interval = 1
             self._restart()
-            self.interval = 1
         self._streams += 1
 
     def close(self) -> None:
