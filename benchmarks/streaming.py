@@ -1,0 +1,142 @@
+"""Tokens per second of GenerateStream, against the same AsyncLLM without a server.
+
+The server runs in this process, just as `gradwire serve` runs it, so that the very engine behind it can also be
+driven in-process, turn by turn. The client is a process of its own. The model is `tiny`, which costs nearly
+nothing: what is measured is the path of a token.
+
+    python -m benchmarks.streaming [--streams 1 8 32 64] [--tokens 128] [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.child import Child
+from benchmarks.report import Row, compared, parser_of, publish
+from benchmarks.server import OFFLINE
+
+if TYPE_CHECKING:
+    from gradwire.server.app import App
+
+PROMPT = "The quick brown fox jumps over the lazy dog. "
+REQUIRED = 0.9
+CLIENTS = {"aio": "AsyncClient", "stub": "raw stub"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Tokens per second, and CPU seconds per 1,000 tokens: of the front process and of the client's."""
+
+    speed: float
+    front_cpu: float
+    client_cpu: float = 0.0
+
+
+async def in_process(app: App, streams: int, tokens: int, repeats: int) -> float:
+    """Tokens per second of AsyncLLM as its documentation uses it: one delta per token."""
+    from vllm.inputs.engine import tokens_input
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    engine: Any = app.jobs.built_in.engine  # type: ignore[union-attr]
+    prompt = [int(token) for token in engine.tokenize(PROMPT)]
+
+    async def stream(number: int) -> int:
+        params = SamplingParams(
+            temperature=1.0, max_tokens=tokens, ignore_eos=True, output_kind=RequestOutputKind.DELTA
+        )
+        name = f"in-process-{number}-{time.time_ns()}"
+        count = 0
+        async for output in engine._link.llm.generate(tokens_input(prompt), params, name):
+            count += len(output.outputs[0].token_ids)
+        return count
+
+    begin, count = time.perf_counter(), 0
+    for _ in range(repeats):
+        count += sum(await asyncio.gather(*(stream(number) for number in range(streams))))
+    return count / (time.perf_counter() - begin)
+
+
+async def measure(arguments: argparse.Namespace) -> list[Row]:
+    """All rows."""
+    from gradwire.server.app import App
+    from gradwire.server.config import load_settings
+    from gradwire.server.engines.factory import RealEngines
+
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="gradwire-bench-") as folder:
+        settings = load_settings(None, model="tiny", grpc="127.0.0.1:0", data_dir=Path(folder), log_level="warning")
+        app = App(settings, RealEngines(), lambda line: print(line, file=sys.stderr))
+        await app.start()
+        try:
+            with Child("stream_client", app.grpc_address) as client:
+                for streams in arguments.streams:
+                    rows += await _compare(app, client, streams, arguments.tokens, arguments.rounds)
+        finally:
+            await app.stop()
+    return rows
+
+
+async def _compare(app: App, client: Child, streams: int, tokens: int, rounds: int) -> list[Row]:
+    # A few streams are over in a blink: repeat them, so that each sample lasts about a second.
+    repeats = max(2, min(8, 64 // streams))
+
+    async def over_grpc(kind: str) -> Sample:
+        command = {"kind": kind, "streams": streams, "tokens": tokens, "repeats": repeats, "prompt": PROMPT}
+        cpu = time.process_time()
+        speed, client_cpu = await asyncio.to_thread(lambda: client.call(**command))
+        return Sample(speed, (time.process_time() - cpu) * 1000 / (streams * tokens * repeats), client_cpu)
+
+    async def one_round() -> dict[str, Sample]:
+        cpu = time.process_time()
+        speed = await in_process(app, streams, tokens, repeats)
+        bare = Sample(speed, (time.process_time() - cpu) * 1000 / (streams * tokens * repeats))
+        return {"bare": bare, **{kind: await over_grpc(kind) for kind in CLIENTS}}
+
+    await one_round()  # first times are slower on every side
+    results = [await one_round() for _ in range(rounds)]
+    for kind in results[0]:
+        front = statistics.median(result[kind].front_cpu for result in results)
+        ours = statistics.median(result[kind].client_cpu for result in results)
+        print(
+            f"{streams} at once, {kind}: CPU s per 1,000 tokens: {front:.3f} front, {ours:.3f} client", file=sys.stderr
+        )
+    return [
+        compared(
+            f"stream, {streams} at once, {name}",
+            [result[kind].speed for result in results],
+            [result["bare"].speed for result in results],
+            "tok/s",
+            more_is_better=True,
+            required=REQUIRED if kind == "aio" else None,
+            reference_name="AsyncLLM",
+        )
+        for kind, name in CLIENTS.items()
+    ]
+
+
+def main() -> None:
+    """Command line."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32, 64], help="(%(default)s)")
+    parser.add_argument("--tokens", type=int, default=128, help="of each stream (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
+    arguments = parser.parse_args()
+    # As `gradwire serve` sets them.
+    for name, value in {**OFFLINE, "VLLM_LOGGING_LEVEL": "ERROR", "GRPC_ENABLE_FORK_SUPPORT": "false"}.items():
+        os.environ.setdefault(name, value)
+    import uvloop
+
+    publish(uvloop.run(measure(arguments)), arguments.json)
+
+
+if __name__ == "__main__":  # the engine is spawned: it imports this file again
+    main()
