@@ -71,7 +71,8 @@ async def test_deltas_join_to_the_whole(sampler: VllmSampler, params: SamplingPa
     streamed = await events(sampler, LONG, params, stream=True)
     whole = joined(await events(sampler, LONG, params))
     together = joined(streamed)
-    assert len(streamed) > 1 and len(streamed[0].deltas[0].token_ids) == 1
+    # The first token goes at once: alone, unless the machine was too busy to fetch it before the next.
+    assert len(streamed) > 1 and len(streamed[0].deltas[0].token_ids) <= 8
     assert (together.text, together.finish_reason, together.stop_reason) == (
         whole.text,
         whole.finish_reason,
