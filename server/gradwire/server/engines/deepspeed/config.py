@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from gradwire.server.engines.deepspeed.launcher import visible_devices
 from gradwire.server.engines.deepspeed.schedule import check_scheduler
 from gradwire.server.engines.training import OptimizerConfig, TrainingConfig
 from gradwire.server.errors import FieldViolation, InvalidArgument
@@ -14,6 +15,7 @@ from gradwire.server.losses.names import did_you_mean
 
 DTYPES = ("float32", "bfloat16")
 OPTIMIZERS = ("adamw", "sgd")
+FEW_WORKERS = 8  # on a CPU so many may share however few cores there are
 
 
 def checked_config(config: TrainingConfig) -> TrainingConfig:
@@ -36,6 +38,9 @@ def _job_problems(config: TrainingConfig) -> list[tuple[str, str]]:
         bad.append(("zero_stage", f"must be 0, 1, 2 or 3, is {config.zero_stage}"))
     if config.num_workers < 1:
         bad.append(("num_workers", f"must be at least 1, is {config.num_workers}"))
+    most = len(visible_devices()) or max(_cores(), FEW_WORKERS)
+    if config.num_workers > most:
+        bad.append(("num_workers", f"{config.num_workers} are more than this machine can run; it takes {most}"))
     if config.max_tokens_per_micro_batch < 1:
         bad.append(("max_tokens_per_micro_batch", f"must be at least 1, is {config.max_tokens_per_micro_batch}"))
     if not 0 <= config.max_grad_norm < float("inf"):

@@ -76,6 +76,7 @@ class DeepSpeedTrainer:
             self._vocab_size = first.vocab_size
             progress(f"trainer ready: {first.num_parameters:,} parameters, ZeRO stage {self._config.zero_stage}")
         except BaseException:
+            self._group.give_up()  # not wait for a model to be loaded that nobody wants any more
             await self.shutdown()
             raise
 

@@ -80,10 +80,19 @@ class LocalLauncher:
         """Start `world` workers; they may not listen yet. A CUDA machine gives each its own device."""
         # Short: the path of a Unix socket has at most 107 bytes.
         self._folder = Path(tempfile.mkdtemp(prefix="gradwire-"))
-        devices = _visible_devices()
+        devices = visible_devices()
         if devices and len(devices) < world:
             raise Unavailable("NOT_ENOUGH_DEVICES", f"{world} workers need a device each; there are {len(devices)}")
-        return [await self._start(rank, world, devices[rank] if devices else None) for rank in range(world)]
+        started: list[WorkerProcess] = []
+        try:
+            for rank in range(world):
+                started.append(await self._start(rank, world, devices[rank] if devices else None))
+        except BaseException:  # nobody else knows of them yet
+            for worker in started:
+                worker.kill()
+            await asyncio.gather(*(worker.wait() for worker in started))
+            raise
+        return started
 
     def clean(self) -> None:
         """Remove the sockets."""
@@ -137,7 +146,7 @@ def free_port() -> int:
         return port
 
 
-def _visible_devices() -> list[str]:
+def visible_devices() -> list[str]:
     """CUDA devices, without importing torch: it would open them in this process."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:

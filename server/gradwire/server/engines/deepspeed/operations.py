@@ -30,6 +30,9 @@ CHANNEL_OPTIONS = [
 ]
 GRACE_SECONDS = 5.0
 """After one worker has failed in a way its peers do not know of, they may take this long to say so too."""
+ANSWER_SECONDS = 20.0
+"""A worker that says nothing for this long is stuck. Its threads answer during an operation, too, if slowly where
+many processes share few cores."""
 
 
 class WorkerGroup:
@@ -70,14 +73,21 @@ class WorkerGroup:
         return await asyncio.shield(task)
 
     async def check_health(self) -> None:
-        """Raises Unavailable when a worker is dead or does not answer. Does not wait for operations."""
+        """Raises Unavailable when a worker is dead or does not answer. Does not wait for operations.
+
+        One that does not answer ends the job: whoever waits for its operation would wait for ever.
+        """
         self.raise_if_gone()
+        assert self._death is not None
         try:
-            await asyncio.gather(*(stub.Health(pb.HealthRequest(), timeout=5) for stub in self._stubs))
+            await asyncio.gather(*(stub.Health(pb.HealthRequest(), timeout=ANSWER_SECONDS) for stub in self._stubs))
         except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                # The connection broke; how its process ended says more.
+                await asyncio.wait({self._death}, timeout=GRACE_SECONDS)
+            if not self._closed:
+                self._end(Unavailable("TRAINER_NOT_ANSWERING", "a trainer worker does not answer"))
             self.raise_if_gone()
-            text = f"a trainer worker does not answer: {error.details()}"
-            raise Unavailable("TRAINER_NOT_ANSWERING", text) from error
 
     async def shutdown(self) -> None:
         """Stop the workers; returns when they are gone. Waits for a running operation first."""
@@ -95,6 +105,11 @@ class WorkerGroup:
         await asyncio.gather(*(worker.stop() for worker in self.workers))
         await asyncio.gather(*self._watchers, *(channel.close() for channel in self._channels))
         self._launcher.clean()
+
+    def give_up(self) -> None:
+        """Stop the workers now, in the middle of whatever they do. Legal before `start`."""
+        if self._death is not None:
+            self._end(Unavailable("TRAINER_STOPPED", "the trainer was stopped"))
 
     def raise_if_gone(self) -> None:
         """Raises Unavailable for a dead job, FailedPrecondition for one that was not started or is stopped."""
