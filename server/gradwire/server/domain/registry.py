@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -17,6 +19,7 @@ from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.errors import (
     Aborted,
+    FieldViolation,
     GradwireError,
     InvalidArgument,
     NotFound,
@@ -107,9 +110,11 @@ class JobRegistry:
         number = next(self._ids)
         job: AnyJob
         if isinstance(config, SamplerConfig):
-            job = Job(number, JobKind.SAMPLING, tenant, config, self._factory.sampler(config))
+            with _fields_of(JobKind.SAMPLING):
+                job = Job(number, JobKind.SAMPLING, tenant, config, self._factory.sampler(config))
         else:
-            job = Job(number, JobKind.TRAINING, tenant, config, self._factory.trainer(config))
+            with _fields_of(JobKind.TRAINING):
+                job = Job(number, JobKind.TRAINING, tenant, config, self._factory.trainer(config))
         self._jobs[number] = job
         return job
 
@@ -120,7 +125,8 @@ class JobRegistry:
         start = asyncio.ensure_future(job.engine.start(lambda line: progress(job.job_id, line)))
         self._starts[job.job_id] = start
         try:
-            await start
+            with _fields_of(job.kind):
+                await start
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -275,6 +281,21 @@ class JobRegistry:
         elif job.lease is not None and job.lease.lapsed() and job.state in (JobState.READY, JobState.SLEEPING):
             log.warning("%s: its lease lapsed", job.name)
             job.pause()
+
+
+@contextmanager
+def _fields_of(kind: JobKind) -> Iterator[None]:
+    """`config.zero_stage` of an engine is `training.zero_stage` to the caller."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            [
+                FieldViolation(re.sub(r"^config\b", kind.value, violation.field), violation.description)
+                for violation in error.violations
+            ],
+            reason=error.reason,
+        ) from error
 
 
 def _ended_while_starting(job: AnyJob) -> Aborted:
