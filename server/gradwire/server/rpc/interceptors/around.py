@@ -40,6 +40,10 @@ class CallInterceptor(aio.ServerInterceptor):
     async def check(self, call: Call, message: Any) -> None:
         """Sees each request message before the handler does."""
 
+    def reader(self, read: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+        """What makes messages of bytes; only the outermost interceptor's is used."""
+        return read
+
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
@@ -91,7 +95,7 @@ def _wrap(
     make = _MAKERS[handler.request_streaming, handler.response_streaming]
     return make(
         stream_response if handler.response_streaming else unary_response,
-        request_deserializer=handler.request_deserializer,
+        request_deserializer=interceptor.reader(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )
 

@@ -14,15 +14,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 from grpc import aio
 from grpc_status import rpc_status
 
 from gradwire.server.codec.status import to_status
-from gradwire.server.errors import GradwireError, Unimplemented
+from gradwire.server.errors import GradwireError, InvalidArgument, Unimplemented
 from gradwire.server.rpc.interceptors.around import Call, CallInterceptor
 
 log = logging.getLogger(__name__)
+
+_UNREADABLE = object()  # in place of a message
 
 
 def unexpected(method: str, error: BaseException) -> status_pb2.Status:
@@ -49,6 +52,23 @@ class ErrorInterceptor(CallInterceptor):
         """Wrap the handler of a call; a method that is not served has an error with details, too."""
         handler = await super().intercept_service(continuation, handler_call_details)
         return handler if handler is not None else grpc.unary_unary_rpc_method_handler(_not_served)
+
+    def reader(self, read: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+        """gRPC answers an exception in here with UNKNOWN and its text; `check` can do better."""
+        if read is None:
+            return None
+
+        def careful(data: bytes) -> Any:
+            try:
+                return read(data)
+            except DecodeError:
+                return _UNREADABLE
+
+        return careful
+
+    async def check(self, call: Call, message: Any) -> None:
+        if message is _UNREADABLE:
+            raise InvalidArgument.at("", "the bytes are no message of this method's type", reason="NOT_A_MESSAGE")
 
     @asynccontextmanager
     async def around(self, call: Call) -> AsyncIterator[None]:
