@@ -90,6 +90,7 @@ class FakeSampler(_Process):
         self.config = config
         self.token_gate: asyncio.Semaphore | None = None
         self.generate_error: Exception | None = None
+        self.manifest_error: Exception | None = None
         self.update_error: Exception | None = None
         self.update_gate: asyncio.Event | None = None
         self.update_begun = asyncio.Event()
@@ -165,6 +166,10 @@ class FakeSampler(_Process):
     async def resume(self) -> None:
         self.paused = False
 
+    def check_manifest(self, manifest: WeightManifest) -> None:
+        if self.manifest_error is not None:
+            raise self.manifest_error
+
     async def update_weights(self, segment: str, manifest: WeightManifest, version: int) -> None:
         assert self.paused
         self.update_begun.set()
@@ -191,6 +196,8 @@ class FakeSampler(_Process):
         return MemoryReport(2000, 1000)
 
     async def wake(self, tags: Sequence[str] | None) -> MemoryReport:
+        if self.asleep == 2:
+            self.version = 0  # the weights were dropped
         self.asleep = 0
         return MemoryReport(1000, 2000)
 

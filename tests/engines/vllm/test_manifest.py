@@ -45,7 +45,7 @@ def test_one_that_fits() -> None:
 def test_one_that_does_not(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text) as caught:
         check_manifest(manifest(**changes), SHAPES)
-    assert caught.value.violations[0].field == "manifest.tensors[0]"
+    assert caught.value.violations[0].field == "manifest[0]"
     assert caught.value.reason == "MANIFEST_MISMATCH"
 
 

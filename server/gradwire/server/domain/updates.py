@@ -13,17 +13,19 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from gradwire.server.domain.caller import Caller
 from gradwire.server.domain.registry import AnyJob, SamplingJob
 from gradwire.server.domain.weights import SAFETENSORS_DTYPES, WeightSync, install
 from gradwire.server.engines.sharedmem import SharedSegment
 from gradwire.server.engines.weights import InFlightPolicy, TensorSpec, WeightManifest
-from gradwire.server.errors import FailedPrecondition, FieldViolation, InvalidArgument, NotFound
+from gradwire.server.errors import FailedPrecondition, FieldViolation, InvalidArgument, NotFound, ResourceExhausted
 
 ITEMSIZES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _ALIGNMENT = 64  # bytes; a cache line, and enough for any vector load
 MAX_UPDATE_BYTES = 2**42
+MAX_OPEN_UPDATES = 8  # of one job: each holds a whole model in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class WeightUpdates:
     def __init__(self, sync: WeightSync) -> None:
         self._sync = sync
         self._updates: dict[str, _Update] = {}
+        self._beginning: list[SamplingJob] = []
 
     async def begin(
         self, job: SamplingJob, tensors: Sequence[IncomingTensor], version: int, timeout_s: float, caller: Caller
@@ -69,7 +72,13 @@ class WeightUpdates:
         """Id of a new update and the bytes that have to arrive."""
         _require_newer(job, version)
         manifest = _lay_out(tensors)
-        segment = await _segment(manifest.total_bytes)
+        job.engine.check_manifest(manifest)
+        self._require_room(job)
+        self._beginning.append(job)
+        try:
+            segment = await _segment(manifest.total_bytes)
+        finally:
+            self._beginning.remove(job)
         update = _Update(
             uuid.uuid4().hex, caller.tenant, job, version, manifest,
             {t.name: t.sha256 for t in tensors if t.sha256}, segment, timeout_s,
@@ -147,6 +156,15 @@ class WeightUpdates:
         async with self._sync.lock(job):
             for update in [u for u in self._updates.values() if u.job is job]:
                 self._drop(update)
+
+    def _require_room(self, job: SamplingJob) -> None:
+        held = sum(update.job is job for update in self._updates.values()) + self._beginning.count(job)
+        if held >= MAX_OPEN_UPDATES:
+            raise ResourceExhausted(
+                "TOO_MANY_UPDATES",
+                f"{job.name} has {held} updates that were begun; commit or abort one of them first",
+                retry_after=timedelta(seconds=1),
+            )
 
     def _get(self, update_id: str, caller: Caller) -> _Update:
         update = self._updates.get(update_id)

@@ -67,6 +67,9 @@ class SamplerEngine(Protocol):
     async def resume(self) -> None:
         """Sample again."""
 
+    def check_manifest(self, manifest: WeightManifest) -> None:
+        """Raises InvalidArgument, at `manifest` and `manifest[i]`, when it does not fit the model."""
+
     async def update_weights(self, segment: str, manifest: WeightManifest, version: int) -> None:
         """Load a shared-memory segment's tensors as weight version `version`.
 

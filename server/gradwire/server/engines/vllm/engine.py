@@ -188,14 +188,18 @@ class VllmSampler:
 
         ABORT ends what runs with finish reason abort, WAIT lets it finish first, KEEP freezes it.
         """
+        self._paused = True  # first: new requests wait from now on, also when our caller does not stay to the end
         await self._link.call(self._link.llm.pause_generation(mode=policy.value, clear_cache=False))
-        self._paused = True
 
     async def resume(self) -> None:
         """Sample again. Legal when not paused."""
         self._paused = False
         if not self._sleep:
             await self._link.call(self._link.llm.resume_generation())
+
+    def check_manifest(self, manifest: WeightManifest) -> None:
+        """Raises InvalidArgument, at `manifest` and `manifest[i]`, for what does not fit the model."""
+        check_manifest(manifest, self._shapes)
 
     async def update_weights(self, segment: str, manifest: WeightManifest, version: int) -> None:
         """Load a shared-memory segment's tensors as weight version `version`; call it paused.

@@ -43,9 +43,9 @@ def check_manifest(manifest: WeightManifest, shapes: Shapes) -> None:
         problem = "comes twice" if tensor.name in seen else _problem(tensor, manifest, shapes)
         seen.add(tensor.name)
         if problem:
-            violations.append(FieldViolation(f"manifest.tensors[{index}]", f"{tensor.name}: {problem}"))
+            violations.append(FieldViolation(f"manifest[{index}]", f"{tensor.name}: {problem}"))
     for name in sorted(set(shapes) - seen):
-        violations.append(FieldViolation("manifest.tensors", f"{name} is missing; an update carries the whole model"))
+        violations.append(FieldViolation("manifest", f"{name} is missing; an update carries the whole model"))
     if violations:
         raise InvalidArgument(violations[:MAX_VIOLATIONS], reason="MANIFEST_MISMATCH")
 
