@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import SamplingJob
 from gradwire.server.engines.sampling import (
     CompletionDelta,
@@ -17,6 +18,7 @@ from gradwire.server.engines.sampling import (
     TopLogProbs,
     WeightSpan,
 )
+from gradwire.server.engines.weights import MemoryReport
 from gradwire.server.errors import FailedPrecondition, FieldViolation, GradwireError, InvalidArgument, Unavailable
 
 
@@ -47,6 +49,26 @@ async def sample(job: SamplingJob, request: SampleRequest) -> AsyncGenerator[Sam
         # Now, and not when the interpreter gets to it: this is what frees the request's place in the engine.
         if isinstance(events, AsyncGenerator):
             await events.aclose()
+
+
+async def sleep(job: SamplingJob, level: int) -> tuple[MemoryReport, bool]:
+    """Put the engine to sleep; whether it was awake. Shield it: the job's state follows the engine's."""
+    changed = job.state is not JobState.SLEEPING
+    memory = await job.engine.sleep(level)
+    job.set_state(JobState.SLEEPING, f"asleep, level {level}")
+    return memory, changed
+
+
+async def wake(job: SamplingJob, tags: Sequence[str] | None) -> tuple[MemoryReport, bool]:
+    """Wake the engine, or parts of it; whether it slept. Shield it, too."""
+    changed = job.state is JobState.SLEEPING
+    memory = await job.engine.wake(tags)
+    version = await job.engine.weight_version()
+    if version != job.weight_version:  # the weights were dropped, and are those of the model's folder again
+        job.set_version(version)
+    if tags is None or "kv_cache" in tags:
+        job.set_state(JobState.READY, "awake")
+    return memory, changed
 
 
 @dataclass(slots=True)

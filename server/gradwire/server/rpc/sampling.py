@@ -14,9 +14,8 @@ from gradwire.server.codec import sampling as codec
 from gradwire.server.codec.jobs import IN_FLIGHT, encode_memory
 from gradwire.server.codec.tensor import token_ids_from_bytes
 from gradwire.server.domain.caller import LOCAL_TENANT, current_caller
-from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import JobRegistry, SamplingJob
-from gradwire.server.domain.sampling import Collected, collect, placed, require_version, sample
+from gradwire.server.domain.sampling import Collected, collect, placed, require_version, sample, sleep, wake
 from gradwire.server.engines.base import SamplerEngine
 from gradwire.server.engines.sampling import PromptInfo, SampleEvent, SampleRequest, SamplingParams, TokenIds
 from gradwire.server.engines.weights import InFlightPolicy
@@ -215,20 +214,16 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
     async def Sleep(self, request: sampling_pb2.SleepRequest, context: Any) -> sampling_pb2.SleepResponse:
         job = self._job(request)
-        changed = job.state is not JobState.SLEEPING
-        memory = await job.engine.sleep(request.level or 1)
-        job.set_state(JobState.SLEEPING, f"asleep, level {request.level or 1}")
+        # Shielded, as waking is: the engine ends what it has begun when the caller goes away.
+        memory, changed = await asyncio.shield(asyncio.ensure_future(sleep(job, request.level or 1)))
         return sampling_pb2.SleepResponse(memory=encode_memory(memory), changed=changed)
 
     async def Wake(self, request: sampling_pb2.WakeRequest, context: Any) -> sampling_pb2.WakeResponse:
         job = self._job(request)
-        changed = job.state is JobState.SLEEPING
         tags: Sequence[str] | None = None
         if request.part != sampling_pb2.WAKE_PART_UNSPECIFIED:
             tags = ["weights" if request.part == sampling_pb2.WAKE_PART_WEIGHTS else "kv_cache"]
-        memory = await job.engine.wake(tags)
-        if request.part != sampling_pb2.WAKE_PART_WEIGHTS:
-            job.set_state(JobState.READY, "awake")
+        memory, changed = await asyncio.shield(asyncio.ensure_future(wake(job, tags)))
         return sampling_pb2.WakeResponse(memory=encode_memory(memory), changed=changed)
 
     async def ResetPrefixCache(
