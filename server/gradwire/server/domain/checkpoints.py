@@ -5,23 +5,30 @@ The trainer writes them; this module only knows names, paths and the `checkpoint
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import logging
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from gradwire.server.engines.training import CheckpointInfo
-from gradwire.server.errors import AlreadyExists, InvalidArgument, NotFound
+from gradwire.server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 
 log = logging.getLogger(__name__)
 
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 METADATA_FILE = "checkpoint.json"
 JOB_FILE = "job_id"
+UNFINISHED = ".partial-"  # what a trainer writes is called .NAME.partial-PID until it is whole
 EXPORT_FOLDER = "hf"
+_MAX = 2**62  # of the numbers in it: room to count on from there
+_MAX_UNIX = 2**37  # seconds; the calendar of a timestamp ends in the year 9999
 
 
 class CheckpointStore:
@@ -59,12 +66,17 @@ class CheckpointStore:
             raise AlreadyExists(
                 "CHECKPOINT_EXISTS", f"there is a checkpoint {name!r}; names are never reused, take another"
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ResourceExhausted("CHECKPOINT_NOT_WRITTEN", f"cannot write the checkpoint {path}: {error}") from error
         self._being_written.add(path)
         try:
             yield path
         finally:
             self._being_written.discard(path)
+            for unfinished in path.parent.glob(f".{name}{UNFINISHED}*"):  # of a trainer that was killed
+                shutil.rmtree(unfinished, ignore_errors=True)
 
     def existing(self, tenant: str, name: str) -> Path:
         """Folder of a finished checkpoint."""
@@ -74,9 +86,32 @@ class CheckpointStore:
             raise NotFound("checkpoint", name, f"name: no checkpoint {name!r}; yours are: {names}")
         return path
 
+    def read(self, tenant: str, name: str) -> tuple[CheckpointInfo, int]:
+        """A finished checkpoint, and the job that wrote it. Raises NotFound, or FailedPrecondition when damaged."""
+        path = self.existing(tenant, name)
+        try:
+            return _info(path, _metadata(path)), _job_of(path)
+        except _UNREADABLE as error:
+            raise _damaged(name, f"{METADATA_FILE} cannot be read ({error})") from error
+
+    def model(self, tenant: str, name: str) -> Path:
+        """Folder of a checkpoint's model, whose files are those that were written. Blocks: it reads them all."""
+        path = self.existing(tenant, name)
+        try:
+            files = {str(file): str(entry["sha256"]) for file, entry in _metadata(path)["files"].items()}
+        except (*_UNREADABLE, AttributeError) as error:
+            raise _damaged(name, f"{METADATA_FILE} cannot be read ({error})") from error
+        for file, sha256 in files.items():
+            if file.startswith(f"{EXPORT_FOLDER}/") and _sha256(path / file) != sha256:
+                raise _damaged(name, f"{file} is not what was written")
+        return path / EXPORT_FOLDER
+
     def note_job(self, path: Path, job_id: int) -> None:
         """Remember which job wrote a checkpoint: beside it, since the trainer does not know."""
-        (path / JOB_FILE).write_text(str(job_id))
+        try:
+            (path / JOB_FILE).write_text(str(job_id))
+        except OSError as error:  # the checkpoint is whole without
+            log.warning("%s: which job wrote it could not be noted: %s", path, error)
 
     def list(self, tenant: str) -> list[tuple[CheckpointInfo, int]]:
         """Finished checkpoints with the job that wrote each, newest first."""
@@ -86,8 +121,8 @@ class CheckpointStore:
             if not _NAME.fullmatch(metadata.parent.name):
                 continue  # being written
             try:
-                info = _info(metadata.parent, json.loads(metadata.read_text()))
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                info = _info(metadata.parent, _metadata(metadata.parent))
+            except _UNREADABLE as error:
                 log.warning("checkpoint %s is left out, its metadata cannot be read: %s", metadata.parent, error)
                 continue
             found.append((info, _job_of(metadata.parent)))
@@ -97,7 +132,7 @@ class CheckpointStore:
 def _job_of(path: Path) -> int:
     """The job that wrote a checkpoint, 0 when nobody noted it."""
     try:
-        return int((path / JOB_FILE).read_text())
+        return _number((path / JOB_FILE).read_text())
     except (OSError, ValueError):
         return 0
 
@@ -107,8 +142,41 @@ def _info(path: Path, facts: dict[str, object]) -> CheckpointInfo:
         name=path.name,
         path=str(path),
         export_path=str(path / EXPORT_FOLDER),
-        weight_version=int(str(facts["weight_version"])),
-        step=int(str(facts["step"])),
-        nbytes=int(str(facts["nbytes"])),
-        created_unix=float(str(facts["created_unix"])),
+        weight_version=_number(facts["weight_version"]),
+        step=_number(facts["step"]),
+        nbytes=_number(facts["nbytes"]),
+        created_unix=_time(facts["created_unix"]),
     )
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    facts = json.loads((path / METADATA_FILE).read_text())
+    if not isinstance(facts, dict):
+        raise ValueError("it holds no object")
+    return facts
+
+
+def _number(value: object) -> int:
+    number = int(str(value))
+    if not 0 <= number <= _MAX:
+        raise ValueError(f"{number} is out of range")
+    return number
+
+
+def _time(value: object) -> float:
+    seconds = float(str(value))
+    if not 0 <= seconds <= _MAX_UNIX:
+        raise ValueError(f"{seconds} is out of range")
+    return seconds
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _damaged(name: str, what: str) -> FailedPrecondition:
+    return FailedPrecondition("CHECKPOINT_DAMAGED", f"the checkpoint {name} is damaged: {what}")

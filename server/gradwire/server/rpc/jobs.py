@@ -11,7 +11,7 @@ from typing import Any
 from gradwire.server.codec.jobs import decode_sampling, decode_training, encode_job
 from gradwire.server.codec.times import timestamp
 from gradwire.server.domain.caller import current_caller
-from gradwire.server.domain.checkpoints import EXPORT_FOLDER, CheckpointStore
+from gradwire.server.domain.checkpoints import CheckpointStore
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.operations import Operation, OperationLog
 from gradwire.server.domain.registry import JobRegistry
@@ -101,8 +101,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         if not name:
             raise InvalidArgument.at(field, "is required: this server was started without a model")
         if name.startswith("checkpoint:"):
-            folder = self._checkpoints.existing(tenant, name.removeprefix("checkpoint:"))
-            return name, str(folder / EXPORT_FOLDER)
+            return name, str(self._checkpoints.model(tenant, name.removeprefix("checkpoint:")))
         try:
             return name, str(self._resolve_model(name))
         except ModelNotFoundError as error:

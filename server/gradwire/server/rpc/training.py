@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,17 +197,13 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
     ) -> training_pb2.LoadCheckpointResponse:
         job = self._job(request)
         tenant = current_caller().tenant
-        path = self._checkpoints.existing(tenant, request.name)
+        checkpoint = encode_checkpoint(*self._checkpoints.read(tenant, request.name))
 
         async def apply() -> training_pb2.LoadCheckpointResponse:
-            result = await job.engine.load_checkpoint(path)
+            result = await job.engine.load_checkpoint(Path(checkpoint.path))
             job.set_version(result.weight_version)
             return training_pb2.LoadCheckpointResponse(
-                checkpoint=next(
-                    encode_checkpoint(info, job_id)
-                    for info, job_id in self._checkpoints.list(tenant)
-                    if info.name == request.name
-                ),
+                checkpoint=checkpoint,
                 weight_version=result.weight_version,
                 step=result.step,
             )
