@@ -63,6 +63,19 @@ async def test_tied(sampler: VllmSampler, reference: Reference, original: State)
         await assert_serves(sampler, reference, new, version)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, 1e30])
+async def test_weights_that_went_wrong_are_served_and_proved_as_they_are(
+    sampler: VllmSampler, original: State, value: float
+) -> None:
+    """Only the trainer knows what it wants; the engine lives on and tells no lie about what it has."""
+    wrong = {name: torch.full_like(tensor, value) for name, tensor in original.items()}
+    await update(sampler, wrong, 1)
+    assert len(await greedy(sampler, PROMPT)) == 24
+    found = await sampler.weight_norm()
+    assert found == pytest.approx(norm(wrong), rel=1e-6, nan_ok=True)
+    assert {row.name: row.sha256 for row in await sampler.checksums()} == checksums(wrong)
+
+
 async def test_untied_beside_the_tied_one(sampler: VllmSampler) -> None:
     """A second engine in the same front, with an output layer of its own."""
     second = await support.started(support.config("tiny-untied"))
