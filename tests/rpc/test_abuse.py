@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from grpc import StatusCode
 
+from gradwire.server.domain import registry
 from gradwire.server.domain.updates import MAX_OPEN_UPDATES
 from gradwire.server.engines.weights import MemoryReport
-from gradwire.server.errors import InvalidArgument
+from gradwire.server.errors import InvalidArgument, Unavailable
 from gradwire.v1 import job_pb2, sampling_pb2, weight_pb2
 from tests.fake_engines import FakeTrainer
 from tests.rpc.support import Failure, Served, failure, text_prompt, until
@@ -100,3 +101,22 @@ async def test_what_an_engine_refuses_of_a_configuration_is_named_as_the_request
     served.engines.prepare_trainer = refuse
     request = job_pb2.CreateJobsRequest(training=job_pb2.TrainingJobConfig())
     assert (await failure(served.jobs.CreateJobs(request))).fields == ["training.num_workers"]
+
+
+async def test_a_stuck_engine_keeps_neither_its_job_nor_a_sync(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "PATIENCE_S", 0.1)
+    trainer = await trained_job(served)
+    (job,) = await served.create(job_pb2.CreateJobsRequest(sampling=job_pb2.SamplingJobConfig()))
+    engine = served.engines.samplers[-1]
+    engine.update_gate = asyncio.Event()  # it does not come out of the update by itself
+
+    async def shutdown() -> None:
+        assert engine.update_gate is not None
+        engine.update_error = Unavailable("ENGINE_NOT_RUNNING", "the engine was stopped")
+        engine.update_gate.set()
+
+    monkeypatch.setattr(engine, "shutdown", shutdown)
+    sync = served.weights.Sync(weight_pb2.SyncRequest(training_job_id=trainer, sampling_job_id=job.job_id))
+    await asyncio.wait_for(engine.update_begun.wait(), 10)
+    await served.jobs.DestroyJob(job_pb2.DestroyJobRequest(job_id=job.job_id), timeout=10)
+    assert (await failure(sync)).reason == "ENGINE_NOT_RUNNING"

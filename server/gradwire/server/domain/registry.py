@@ -37,6 +37,7 @@ JobProgress = Callable[[int, str], None]
 
 HEALTH_INTERVAL_S = 1.0
 HEALTH_TIMEOUT_S = 30.0
+PATIENCE_S = 30.0  # with a weight update of a sampler that ends
 
 
 class EngineFactory(Protocol):
@@ -217,10 +218,19 @@ class JobRegistry:
             await asyncio.wait([start])
         await job.operations.close()
         job.set_state(JobState.DESTROYED, "destroyed")
-        steps = [*(partial(hook, job) for hook in self.on_destroy), job.engine.shutdown]
-        for step in steps:  # each, whatever became of the others
+        leaving = asyncio.get_running_loop().create_task(self._let_go(job))
+        # What has begun with the engine may end first; an engine that is stuck must not keep the job.
+        await asyncio.wait({leaving}, timeout=PATIENCE_S)
+        try:
+            await job.engine.shutdown()
+        except Exception:
+            log.exception("ending %s", job.name)
+        await leaving
+
+    async def _let_go(self, job: AnyJob) -> None:
+        for hook in self.on_destroy:  # each, whatever became of the others
             try:
-                await step()
+                await hook(job)
             except Exception:
                 log.exception("ending %s", job.name)
 
