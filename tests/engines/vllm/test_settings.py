@@ -85,17 +85,24 @@ def test_a_burst_is_noticed_before_a_window_is_over() -> None:
     assert pace.interval > 1
 
 
-def test_interval_starts_anew_after_a_quiet_time() -> None:
+@pytest.mark.parametrize(("rate", "one", "many"), [(64 * 200, 1, 20), (64 * 30, 1, 3), (64 * 5, 1, 1)])
+def test_interval_starts_from_the_last_measurement(rate: int, one: int, many: int) -> None:
+    """A burst of a fast model does not begin with a delivery a token, nor a single stream with large ones."""
     clock = Clock()
     pace = Coalescer(clock)
-    pace.open()
-    clock.now = WINDOW_S
-    pace.count(5000)
+    for _ in range(64):
+        pace.open()
+    clock.now += WINDOW_S
+    for _ in range(63):
+        pace.close()  # a window that ends with few streams was still of many
+    pace.count(round(rate * WINDOW_S))
     pace.close()
-    assert pace.interval > 1
     clock.now += 60
     pace.open()
-    assert pace.interval == 1
+    assert pace.interval == one
+    for _ in range(63):
+        pace.open()
+    assert pace.interval == many
 
 
 def test_a_running_stream_never_goes_back_to_one() -> None:

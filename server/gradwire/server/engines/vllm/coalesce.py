@@ -30,16 +30,20 @@ class Coalescer:
         self.interval = 1
         self._clock = clock
         self._streams = 0
+        self._most = 0  # streams at once, since the window began
         self._tokens = 0
         self._since = clock()
+        self._rate = self._pace = 0.0  # tokens per second as last measured: of all streams, and of one
 
     def open(self) -> None:
         """A stream begins."""
         if not self._streams:  # the time without any is no part of the rate
-            if self._clock() - self._since > 10 * WINDOW_S:  # the last measurement is of another time
-                self.interval = 1
             self._restart()
         self._streams += 1
+        self._most = max(self._most, self._streams)
+        if self._rate:
+            # Until it is measured anew: no stream faster, and all of them no faster, than the last time.
+            self.interval = self._choose(min(self._rate, self._pace * self._streams))
 
     def close(self) -> None:
         """A stream ended."""
@@ -50,14 +54,19 @@ class Coalescer:
         self._tokens += tokens
         elapsed = self._clock() - self._since
         if elapsed >= (BURST_WINDOW_S if self._tokens >= BURST_TOKENS else WINDOW_S):
-            rate = self._tokens / elapsed
-            affordable = math.ceil(rate / DELIVERIES_PER_S)
-            timely = int(MAX_DELAY_S * rate / max(self._streams, 1))
-            self.interval = max(1, min(affordable, timely))
+            self._rate = self._tokens / elapsed
+            self._pace = self._rate / max(self._most, 1)
+            self.interval = self._choose(self._rate)
             self._restart()
+
+    def _choose(self, rate: float) -> int:
+        affordable = math.ceil(rate / DELIVERIES_PER_S)
+        timely = int(MAX_DELAY_S * rate / max(self._streams, 1))
+        return max(1, min(affordable, timely))
 
     def _restart(self) -> None:
         self._tokens = 0
+        self._most = self._streams
         self._since = self._clock()
 
 
