@@ -24,6 +24,10 @@ class Batch:
         scored = int(sum(mask.sum() for mask in self.loss_mask))
         return f"{len(self.input_ids)} rows, {sum(map(len, self.input_ids)):,} tokens, {scored:,} scored"
 
+    def head(self, rows: int) -> Batch:
+        """The first rows."""
+        return Batch(self.input_ids[:rows], self.loss_mask[:rows], self.advantages[:rows])
+
 
 def demo_batch(prompts: int, group: int, completion_tokens: int, *, seed: int = 0) -> Batch:
     """Prompts of 42 to 48 tokens, completions of up to `completion_tokens`, advantages that sum to 0 in a group.

@@ -101,7 +101,7 @@ def main() -> None:
     prompts, group, tokens, micro_batch = map(int, sizes)
     trainer = PlainTrainer(folder, float(lr))
     batch = demo_batch(prompts, group, tokens)
-    obey(lambda _: trainer.train(batch, micro_batch))
+    obey(lambda command: trainer.train(batch.head(command["rows"]), micro_batch))
 
 
 if __name__ == "__main__":

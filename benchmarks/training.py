@@ -29,7 +29,6 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
 
     folder = str(resolve_model("smollm2", progress=lambda line: print(line, file=sys.stderr)))
     made = demo_batch(arguments.prompts, arguments.group, arguments.completion_tokens)
-    batch = TrainingBatch(input_ids=made.input_ids, loss_mask=made.loss_mask, advantages=made.advantages)
     sizes = (arguments.prompts, arguments.group, arguments.completion_tokens, arguments.micro_batch)
     with (
         running_server() as server,
@@ -41,14 +40,16 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
         ).training
         times: dict[str, tuple[list[float], list[float]]] = {"seconds": ([], []), "cpu": ([], [])}
         for number in range(arguments.rounds + 1):
+            rows = made if number else made.head(arguments.micro_batch)  # the first round warms both sides up
+            batch = TrainingBatch(input_ids=rows.input_ids, loss_mask=rows.loss_mask, advantages=rows.advantages)
             begin, cpu = time.perf_counter(), cpu_seconds(server.pid)
             found = client.training.fwd_bwd(job, batch, loss="grpo", timeout=600)
             stepped = client.training.step(job, timeout=600)
             spent = {"seconds": time.perf_counter() - begin, "cpu": cpu_seconds(server.pid) - cpu}
-            other = plain.call()
+            other = plain.call(rows=len(rows.input_ids))
             _check(number, found.loss, other["loss"], "loss")
             _check(number, stepped.grad_norm, other["grad_norm"], "gradient norm")
-            if number:  # the first round of each side warms it up
+            if number:
                 for kind, (ours, theirs) in times.items():
                     ours.append(spent[kind])
                     theirs.append(other[kind])
