@@ -60,6 +60,34 @@ def test_a_shared_prompt_is_computed_once() -> None:
     assert saved >= 2 * 5 * 9  # five of six copies of two prompts of at least nine tokens
 
 
+def test_prompts_are_found_without_a_mask_and_below_a_common_template() -> None:
+    rng = np.random.default_rng(0)
+    template = np.arange(10)
+    rows = []
+    for prompt in range(3):
+        question = np.concatenate((template, np.full(20, 50 + prompt)))
+        rows += [np.concatenate((question, [70 + sample], rng.integers(0, 256, 4))) for sample in range(5)]
+    masks = [np.concatenate((np.ones(len(row) - 1), [0])) for row in rows]
+    (part,) = planned(rows_batch(rows, masks, rng), 10_000)
+    assert len(part.tokens) == 3 * (30 + 5 * 4)  # each row's own 5 tokens without the last
+
+
+def test_rows_that_extend_each_other_without_end() -> None:
+    long = np.arange(600) % 256
+    rows = [long[:length] for length in range(9, 600, 2)]
+    masks = [np.concatenate((np.ones(len(row) - 1), [0])) for row in rows]
+    batch = rows_batch(rows, masks, np.random.default_rng(0))
+    parts = planned(batch, 4000)
+    assert sum(len(part.source) for part in parts) == int(sum(mask.sum() for mask in masks))
+
+
+def test_equal_rows_are_computed_once() -> None:
+    batch = rows_batch([np.arange(20)] * 4, [np.concatenate((np.ones(19), [0]))] * 4, np.random.default_rng(0))
+    (part,) = planned(batch, 100)
+    assert len(part.tokens) == 19
+    assert len(part.source) == 4 * 19
+
+
 def test_a_group_too_large_for_a_micro_batch_is_split_with_its_prompt() -> None:
     batch = group_batch(4, prompts=1, samples=12)
     parts = planned(batch, 45)

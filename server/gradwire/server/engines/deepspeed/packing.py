@@ -1,16 +1,16 @@
 """Which rows share a micro-batch, and how their tokens are laid out in it. Numpy only.
 
-Rows are cut after their last scored token (nothing behind it can matter to a causal model), rows with
-the same prompt keep one copy of it, and what remains is placed by first-fit-decreasing into micro-batches
-of a token budget. Rows never attend to each other: `Segments` says what each token may see.
+Rows are cut after their last scored token (nothing behind it can matter to a causal model), rows that begin
+alike (a group's prompt) keep one copy of the beginning, and what remains is placed by first-fit-decreasing into
+micro-batches of a token budget. Rows never attend to each other: `Segments` says what each token may see.
 Does not know: torch, attention, losses.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,10 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 MIN_SHARED_PREFIX = 8
-"""Prompts shorter than this are not shared: it would save little and tie rows together for nothing."""
+"""Shorter prefixes are not shared: it would save little and tie rows together for nothing."""
+
+MAX_DEPTH = 100
+"""Of prefixes within prefixes that are looked at: rows that each extend the one before nest without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,11 @@ def split_rows(
 ) -> list[Ints]:
     """Rows of each of `parts` ranks, in rising order, balanced by packed tokens; a part may be empty.
 
-    Rows with the same prompt go to the same rank as long as that does not unbalance the ranks.
+    Rows that begin alike go to the same rank as long as that does not unbalance the ranks.
     """
     total = sum(unit.tokens for unit in _units(input_ids, row_offsets, mask, budget=len(input_ids) + 1, share=True))
     # Units of at most a quarter of a rank's share: small enough to balance, large enough to share prompts.
-    units = _units(input_ids, row_offsets, mask, budget=max(1, total // (4 * parts)), share=parts > 0)
+    units = _units(input_ids, row_offsets, mask, budget=max(1, total // (4 * parts)), share=True)
     loads, members = [0] * parts, [list[int]() for _ in range(parts)]
     for unit in sorted(units, key=lambda unit: -unit.tokens):
         lightest = loads.index(min(loads))
@@ -116,32 +119,55 @@ def first_fit_decreasing(sizes: Sequence[int], capacity: int) -> list[list[int]]
 def _units(
     input_ids: npt.NDArray[np.int32], row_offsets: Ints, mask: npt.NDArray[np.float32], *, budget: int, share: bool
 ) -> list[_Unit]:
-    units: list[_Unit] = []
-    by_prompt: dict[bytes, list[_Row]] = defaultdict(list)
+    rows = []
     for row in range(len(row_offsets) - 1):
         start, end = int(row_offsets[row]), int(row_offsets[row + 1])
         scored = np.flatnonzero(mask[start:end])
-        if not len(scored):
-            continue
-        planned = _Row(row, start, int(scored[-1]) + 1, scored)
-        # The prompt is what stands before the first scored token: entry i scores token i + 1.
-        prompt = int(scored[0]) + 1
-        if share and prompt >= MIN_SHARED_PREFIX:
-            by_prompt[input_ids[start : start + prompt].tobytes()].append(planned)
-        else:
-            units.append(_Unit(0, (planned,)))
-    for rows in by_prompt.values():
-        units += _split_group(rows, budget)
-    return units
+        if len(scored):
+            rows.append(_Row(row, start, int(scored[-1]) + 1, scored))
+    if not share:
+        return [_Unit(0, (row,)) for row in rows]
+    # Big-endian bytes sort as the tokens do, so rows with a common beginning become neighbours.
+    tokens = {row.row: input_ids[row.start : row.start + row.length] for row in rows}
+    rows.sort(key=lambda row: tokens[row.row].astype(">i4").tobytes())
+    common = [_common_prefix(tokens[a.row], tokens[b.row]) for a, b in pairwise(rows)]
+    groups = _best_groups(0, len(rows), common, depth=0)[1] if rows else []
+    return [unit for first, last, prefix in groups for unit in _split_group(rows[first:last], prefix, budget)]
 
 
-def _split_group(rows: Sequence[_Row], budget: int) -> Iterable[_Unit]:
-    """Groups too large for one micro-batch become several, each with its own copy of the prompt."""
-    prefix = int(rows[0].scored[0]) + 1
-    bins = first_fit_decreasing([row.length - prefix for row in rows], max(budget - prefix, 1))
-    for members in bins:
-        shared = len(members) > 1
-        yield _Unit(prefix if shared else 0, tuple(rows[i] for i in sorted(members)))
+def _common_prefix(left: npt.NDArray[np.int32], right: npt.NDArray[np.int32]) -> int:
+    shorter = min(len(left), len(right))
+    differ = np.flatnonzero(left[:shorter] != right[:shorter])
+    return int(differ[0]) if len(differ) else shorter
+
+
+def _best_groups(first: int, last: int, common: Sequence[int], *, depth: int) -> tuple[int, list[tuple[int, int, int]]]:
+    """Tokens saved, and groups (first, last, prefix), for sorted rows [first, last).
+
+    Either all of them share their common prefix, or they fall apart where the neighbours' common prefix is
+    shortest, and each part does its best: a chat template in common does not hide the prompts below it.
+    """
+    if last - first == 1:
+        return 0, [(first, last, 0)]
+    prefix = min(common[first : last - 1])
+    saved = (last - first - 1) * prefix if prefix >= MIN_SHARED_PREFIX else 0
+    apart, groups, start = 0, list[tuple[int, int, int]](), first
+    if depth < MAX_DEPTH:
+        for end in [*(i + 1 for i in range(first, last - 1) if common[i] == prefix), last]:
+            below, found = _best_groups(start, end, common, depth=depth + 1)
+            apart, groups, start = apart + below, groups + found, end
+    if depth == MAX_DEPTH or saved >= apart > 0 or (saved and not apart):
+        return saved, [(first, last, prefix if saved else 0)]
+    return apart, groups
+
+
+def _split_group(rows: Sequence[_Row], prefix: int, budget: int) -> Iterable[_Unit]:
+    """A group too large for one micro-batch becomes several, each with its own copy of the prefix."""
+    if not prefix:
+        yield from (_Unit(0, (row,)) for row in rows)
+        return
+    for members in first_fit_decreasing([row.length - prefix for row in rows], max(budget - prefix, 1)):
+        yield _Unit(prefix if len(members) > 1 else 0, tuple(rows[i] for i in sorted(members)))
 
 
 def _lay_out(input_ids: npt.NDArray[np.int32], units: Sequence[_Unit]) -> MicroBatch:

@@ -246,7 +246,9 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True, help="process id of the front")
     arguments = parser.parse_args()
     tie_to_parent(arguments.parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the front's to handle
+    # A Ctrl-C or a service manager's SIGTERM reaches the whole process group, but ending is the front's to order.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # deepspeed's calls, not ours
