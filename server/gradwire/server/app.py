@@ -137,7 +137,8 @@ class App:
             else:
                 port = self._server.add_secure_port(settings.grpc, _tls_credentials(settings))
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {settings.grpc}: the port is taken, or not allowed") from error
+            reason = "the port is taken, or not allowed; give another with --grpc HOST:PORT (port 0: a free one)"
+            raise OSError(f"cannot listen on {settings.grpc}: {reason}") from error
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:

@@ -33,7 +33,7 @@ def job_id(job: JobRef | None) -> int:
     if isinstance(job, Job):
         return job.job_id
     if isinstance(job, bool) or not hasattr(job, "__index__"):
-        raise TypeError(f"a job is a Job or its integer id, not a {type(job).__name__}")
+        raise TypeError(f"a job is a Job or its integer id, such as 2, not {job!r}")
     number = int(job)
     if number < 1:
         raise ValueError(f"job id {number} is below 1; leave the job out for the server's own sampling job")
