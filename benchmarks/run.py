@@ -1,6 +1,6 @@
 """All benchmarks, or those named: `python benchmarks/run.py [NAME ...]`. One table, and JSON in runs/bench.
 
-Each runs in a process of its own, one after the other. All of them take some twelve minutes on two cores.
+Each runs in a process of its own, one after the other. Run it on an idle machine: it takes both cores of two.
 """
 
 from __future__ import annotations
