@@ -212,6 +212,7 @@ async def test_a_failed_call_takes_back_only_its_own_gradients(stage: int, worke
         for before in ([], [good]):
             for batch in before:
                 await fresh.fwd_bwd(batch, GRPO)
+                await fresh.fwd_no_grad(batch)  # a forward pass alone changes nothing either
             with pytest.raises(InvalidArgument, match="the loss"):
                 await fresh.fwd_bwd(poisoned(random_batch(4, 12)), LossSpec("importance_sampling"))
             after = [] if before else [good]

@@ -15,7 +15,6 @@ import os
 import queue
 import signal
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -267,7 +266,8 @@ def main() -> None:
     queue_of_main.run()
     server.stop(grace=1).wait()
     # DeepSpeed's and torch's own ends may wait for peers that are gone; everything of worth is on disk.
-    threading.Timer(0, os._exit, (0,)).start()
+    logging.shutdown()
+    os._exit(0)
 
 
 if __name__ == "__main__":
