@@ -139,12 +139,12 @@ def test_a_worker_inherits_no_secrets_and_no_other_jobs_rank() -> None:
         "RANK": "3",
         "MASTER_ADDR": "elsewhere",
         "HF_TOKEN": "secret",
-        "GRADWIRE_API_KEY": "secret",
+        "GRADWIRE_DATABASE_URL": "postgresql://user:secret@host",
         "https_proxy": "http://proxy",
         "OMP_WAIT_POLICY": "ACTIVE",
     }
     environment = worker_environment(inherited)
     assert environment["PATH"] == "/bin"
     assert environment["OMP_WAIT_POLICY"] == "ACTIVE"  # the operator's word counts
-    assert not {"RANK", "MASTER_ADDR", "HF_TOKEN", "GRADWIRE_API_KEY", "https_proxy"} & environment.keys()
+    assert not {"RANK", "MASTER_ADDR", "HF_TOKEN", "GRADWIRE_DATABASE_URL", "https_proxy"} & environment.keys()
     assert worker_environment({})["OMP_WAIT_POLICY"] == "PASSIVE"
