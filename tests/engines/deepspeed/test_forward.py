@@ -131,6 +131,14 @@ def test_a_model_whose_logits_are_not_linear_is_refused(tmp_path: Path) -> None:
         load_policy(tmp_path, dtype="float32", gradient_checkpointing=False)
 
 
+def test_a_model_with_capped_attention_is_refused(tmp_path: Path) -> None:
+    from transformers import Gemma2Config
+
+    AutoModelForCausalLM.from_config(Gemma2Config(**SMALL)).save_pretrained(tmp_path)
+    with pytest.raises(Unimplemented, match="soft-capping"):
+        load_policy(tmp_path, dtype="float32", gradient_checkpointing=False)
+
+
 def test_an_unknown_dtype_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="float32, bfloat16"):
         load_policy(tmp_path, dtype="float16", gradient_checkpointing=False)

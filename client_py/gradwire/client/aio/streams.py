@@ -6,6 +6,7 @@ by breaking out of its `async for`, by `cancel()` and by being dropped.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -39,7 +40,7 @@ from gradwire.v1 import inference_pb2, job_pb2, sampling_pb2
 Item = TypeVar("Item")
 
 
-class AsyncStream(Generic[Item]):
+class AsyncStream(ABC, Generic[Item]):
     """Items of a call, as they come. Errors of the call are raised where it is read."""
 
     def __init__(self, wire: ServerStream[Any]) -> None:
@@ -48,8 +49,9 @@ class AsyncStream(Generic[Item]):
     async def _begin(self) -> None:
         """Reads what comes before the first item."""
 
+    @abstractmethod
     async def _receive(self) -> Item | None:
-        raise NotImplementedError
+        """The next item; None when there is none left."""
 
     def __aiter__(self) -> AsyncIterator[Item]:
         return _Iteration(self)

@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from gradwire.server.engines.deepspeed.packing import Segments
+from gradwire.server.errors import Unimplemented
 
 IMPLEMENTATION = "gradwire_packed"
 
@@ -71,7 +72,9 @@ def packed_attention(
     Without `packing`, plain causal attention over each row of the batch.
     """
     if softcap is not None or s_aux is not None:
-        raise NotImplementedError("attention with soft-capping or sinks is not implemented for packed rows")
+        raise Unimplemented(
+            "MODEL_UNSUPPORTED", "its attention has soft-capping or sinks, which packed rows do not have; Llama-like do"
+        )
     groups = query.shape[1] // key.shape[1]
     if packing is None:
         key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
