@@ -123,10 +123,11 @@ class AsyncCompletionStream(AsyncStream[StreamDelta]):
     async def _begin(self) -> None:
         if self._start is None:
             message = await self._wire.read()
-            if message is None or message.WhichOneof("event") != "start":
+            if message is None or not message.HasField("start"):
                 self.cancel()
-                raise DataLossError("the stream did not begin with its start message")
+                raise DataLossError("the stream did not begin with its start")
             self._start = message.start
+            await self._take(message)
 
     async def _receive(self) -> StreamDelta | None:
         while not self._pending:
@@ -134,26 +135,23 @@ class AsyncCompletionStream(AsyncStream[StreamDelta]):
                 return None
             message = await self._wire.read()
             if message is None:
-                raise DataLossError("the stream broke off without its end message")
-            self._take(message)
-            if self._end is not None:
-                # The status comes after the end: reading it lets the call finish instead of being cancelled.
-                await self._wire.read()
+                raise DataLossError("the stream broke off without its end")
+            await self._take(message)
         return self._pending.popleft()
 
-    def _take(self, message: Any) -> None:
-        # An event of a kind that this client does not know is passed over.
-        event = message.WhichOneof("event")
-        if event == "end":
+    async def _take(self, message: Any) -> None:
+        # Parts of a kind that this client does not know are passed over.
+        for delta in deltas_from_proto(message.delta):
+            try:
+                self._joiner.add(delta)
+            except DataLossError:
+                self.cancel()
+                raise
+            self._pending.append(delta)
+        if message.HasField("end"):
             self._end = message.end
-        elif event == "delta":
-            for delta in deltas_from_proto(message.delta):
-                try:
-                    self._joiner.add(delta)
-                except DataLossError:
-                    self.cancel()
-                    raise
-                self._pending.append(delta)
+            # The status comes after the end: reading it lets the call finish instead of being cancelled.
+            await self._wire.read()
 
     async def _completions(self) -> tuple[Completion, ...]:
         await self._begin()

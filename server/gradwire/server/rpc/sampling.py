@@ -148,46 +148,27 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         engine = job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
         tokens = await tokens_of(engine, request.prompt, "prompt")
-        start = sampling_pb2.StreamStart(
+        start: sampling_pb2.StreamStart | None = sampling_pb2.StreamStart(
             params=codec.encode_params(params, max_tokens=_max_tokens(engine, params, tokens)),
             prompt=_encode_prompt(tokens, None),
         )
         end = sampling_pb2.StreamEnd(usage=sampling_pb2.Usage(prompt_tokens=len(tokens)))
         sampled = self._request(tokens, params, stream=True, cache_salt=request.cache_salt, priority=request.priority)
-        started = False
         with codec.in_request_terms():
             async with aclosing(sample(job, sampled)) as events:
                 async for event in events:
-                    if not started:
-                        # After the engine has taken the request: a bad one is an error, not a broken stream.
-                        await context.write(sampling_pb2.GenerateStreamResponse(start=start))
-                        started = True
-                    await self._pass_on(event, end, context)
-        end.completions.sort(key=lambda completion: completion.index)
-        self._metrics.sampled_tokens.inc(end.usage.completion_tokens)
-        await context.write(sampling_pb2.GenerateStreamResponse(end=end))
-
-    async def _pass_on(self, event: SampleEvent, end: sampling_pb2.StreamEnd, context: Any) -> None:
-        """Send an event's tokens, and note in `end` what the end of the stream will say."""
-        if event.prompt is not None:
-            _note_prompt(end, event.prompt)
-        deltas = []
-        for delta in event.deltas:
-            if len(delta.token_ids) or delta.text:
-                deltas.append(codec.encode_delta(delta))
-                end.usage.completion_tokens += len(delta.token_ids)
-            if delta.finish_reason is not None:
-                end.completions.append(
-                    sampling_pb2.CompletionEnd(
-                        index=delta.index,
-                        finish_reason=codec.encode_finish(delta.finish_reason),
-                        stop_reason=codec.encode_stop(delta.stop_reason),
-                        num_tokens=delta.first_token_index + len(delta.token_ids),
-                    )
-                )
-        if deltas:
-            message = sampling_pb2.StreamDelta(completions=deltas)
-            await context.write(sampling_pb2.GenerateStreamResponse(delta=message))
+                    delta = _encode_event(event, end)
+                    # With the first tokens, not before: the engine has taken the request then, so a bad one is an
+                    # error and not a broken stream. And few messages: each costs both sides more than its tokens do.
+                    message = sampling_pb2.GenerateStreamResponse(start=start, delta=delta)
+                    start = None
+                    if len(end.completions) == params.n:
+                        end.completions.sort(key=lambda completion: completion.index)
+                        message.end.CopyFrom(end)
+                        # Before the caller can know that it is over, and look at the count.
+                        self._metrics.sampled_tokens.inc(end.usage.completion_tokens)
+                    if message.ByteSize():
+                        await context.write(message)
 
     async def LogProbs(self, request: sampling_pb2.LogProbsRequest, context: Any) -> sampling_pb2.LogProbsResponse:
         job = self._job(request)
@@ -243,6 +224,27 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         job.held = False
         await job.engine.resume()
         return sampling_pb2.ResumeResponse()
+
+
+def _encode_event(event: SampleEvent, end: sampling_pb2.StreamEnd) -> sampling_pb2.StreamDelta | None:
+    """An event's tokens, if it has any. Notes in `end` what the end of the stream will say."""
+    if event.prompt is not None:
+        _note_prompt(end, event.prompt)
+    deltas = []
+    for delta in event.deltas:
+        if len(delta.token_ids) or delta.text:
+            deltas.append(codec.encode_delta(delta))
+            end.usage.completion_tokens += len(delta.token_ids)
+        if delta.finish_reason is not None:
+            end.completions.append(
+                sampling_pb2.CompletionEnd(
+                    index=delta.index,
+                    finish_reason=codec.encode_finish(delta.finish_reason),
+                    stop_reason=codec.encode_stop(delta.stop_reason),
+                    num_tokens=delta.first_token_index + len(delta.token_ids),
+                )
+            )
+    return sampling_pb2.StreamDelta(completions=deltas) if deltas else None
 
 
 def _note_prompt(end: sampling_pb2.StreamEnd, prompt: PromptInfo) -> None:
