@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WINDOW_S = 0.1
 # A burst of streams would queue up thousands of deliveries before a whole window is over.
 BURST_TOKENS, BURST_WINDOW_S = 128, 0.02
-DELIVERIES_PER_S = 500  # a tenth of a core at each end
+DELIVERIES_PER_S = 400  # a twelfth of a core at each end
 MAX_DELAY_S = 0.1
 
 
