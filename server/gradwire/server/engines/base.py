@@ -135,16 +135,20 @@ class TrainingEngine(Protocol):
     async def load_checkpoint(self, path: Path) -> StepResult:
         """Continue from a checkpoint; drops accumulated gradients."""
 
-    async def weight_manifest(self, dtype: str) -> WeightManifest:
-        """Layout of `export_weights` in `dtype` ("F32", "BF16")."""
+    async def weight_manifest(self, dtype: str, *, merged: bool = False) -> WeightManifest:
+        """Layout of `export_weights` in `dtype` ("F32", "BF16").
 
-    async def export_weights(self, segment: str, manifest: WeightManifest) -> None:
+        Of a job that trains an adapter: the adapter's tensors, under the names of peft's files; or, `merged`,
+        the whole model's with the adapter added.
+        """
+
+    async def export_weights(self, segment: str, manifest: WeightManifest, *, merged: bool = False) -> None:
         """Write the weights into a shared-memory segment made by the caller."""
 
     async def weight_norm(self) -> float:
-        """L2 norm of all parameters, float64 accumulation, tied tensors once."""
+        """L2 norm of what trains (all parameters, or an adapter), float64 accumulation, tied tensors once."""
 
-    async def checksums(self, dtype: str) -> list[TensorChecksum]:
+    async def checksums(self, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
         """Checksums of the weights as `export_weights` would write them in `dtype`."""
 
     async def check_health(self) -> None:

@@ -33,6 +33,15 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LoraConfig:
+    """A low-rank adapter (arXiv 2106.09685): W x + alpha / rank * B A x, with only A and B trained."""
+
+    rank: int
+    alpha: float
+    target_modules: tuple[str, ...] = ()  # names or ends of names, like "q_proj"; none: all linear layers but the head
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingConfig:
     """Everything that makes a training job. Fields not given keep these defaults."""
 
@@ -50,6 +59,7 @@ class TrainingConfig:
     loss: str = "grpo"  # used when a call names none
     loss_config: Mapping[str, Any] = field(default_factory=dict)
     threads: int = 0  # intra-op threads of a worker; 0: chosen by the server
+    lora: LoraConfig | None = None  # None: all weights train
 
 
 @dataclass(frozen=True, slots=True)

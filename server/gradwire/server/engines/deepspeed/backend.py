@@ -49,12 +49,16 @@ def start_backend(config: TrainingConfig, *, rank: int, world: int, master_port:
     torch.manual_seed(config.seed)
     # Ask for a local backend at all: reading the weights is the slow part, and needs no peers.
     policy = load_policy(
-        Path(config.model_path), dtype=config.dtype, gradient_checkpointing=config.gradient_checkpointing
+        Path(config.model_path),
+        dtype=config.dtype,
+        gradient_checkpointing=config.gradient_checkpointing,
+        lora=config.lora,
+        seed=config.seed,
     )
     deepspeed = _import_deepspeed()
     deepspeed.init_distributed("nccl" if cuda else "gloo", timeout=COLLECTIVE_TIMEOUT)
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-    optimizer = make_optimizer(config.optimizer, policy.parameters())
+    optimizer = make_optimizer(config.optimizer, policy.trained_parameters().values())
     engine, *_ = deepspeed.initialize(model=policy, optimizer=optimizer, config=deepspeed_config(config))
     # At stage 0 the reduction is ours, because clipping needs its result before the step.
     if engine.zero_optimization_stage() == 0:

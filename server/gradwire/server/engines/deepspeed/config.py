@@ -8,19 +8,20 @@ from pathlib import Path
 
 from gradwire.server.engines.deepspeed.launcher import visible_devices
 from gradwire.server.engines.deepspeed.schedule import check_scheduler
-from gradwire.server.engines.training import OptimizerConfig, TrainingConfig
+from gradwire.server.engines.training import LoraConfig, OptimizerConfig, TrainingConfig
 from gradwire.server.errors import FieldViolation, InvalidArgument
 from gradwire.server.losses import resolve_loss
 from gradwire.server.losses.names import did_you_mean
 
 DTYPES = ("float32", "bfloat16")
 OPTIMIZERS = ("adamw", "sgd")
+MAX_LORA_RANK = 1024
 FEW_WORKERS = 8  # on a CPU so many may share however few cores there are
 
 
 def checked_config(config: TrainingConfig) -> TrainingConfig:
     """The configuration with `threads` resolved. Raises InvalidArgument naming every bad field."""
-    bad = [*_job_problems(config), *_optimizer_problems(config.optimizer)]
+    bad = [*_job_problems(config), *_optimizer_problems(config.optimizer), *_lora_problems(config.lora)]
     if bad:
         raise InvalidArgument([FieldViolation(f"config.{field}", text) for field, text in bad])
     check_scheduler(config.scheduler)
@@ -67,6 +68,15 @@ def _optimizer_problems(config: OptimizerConfig) -> list[tuple[str, str]]:
     if not 0 <= config.momentum < 1:
         bad.append(("momentum", f"must be in [0, 1), is {config.momentum}"))
     return [(f"optimizer.{key}", text) for key, text in bad]
+
+
+def _lora_problems(config: LoraConfig | None) -> list[tuple[str, str]]:
+    bad = []
+    if config is not None and not 1 <= config.rank <= MAX_LORA_RANK:
+        bad.append(("lora.rank", f"must be 1 to {MAX_LORA_RANK}, is {config.rank}"))
+    if config is not None and not 0 < config.alpha < float("inf"):
+        bad.append(("lora.alpha", f"must be finite and > 0, is {config.alpha}"))
+    return bad
 
 
 def _cores() -> int:

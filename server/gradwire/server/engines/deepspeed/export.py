@@ -1,7 +1,7 @@
 """Weights on their way out: layout, shared-memory segment, norm, checksums. Collectives, all of them.
 
 Rank 0 writes; at ZeRO-3 the other ranks give their parts, one parameter at a time. Names are Hugging
-Face's, tied tensors stand once.
+Face's, tied tensors stand once; an adapter's are those of peft's files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import torch
 
-from gradwire.server.engines.deepspeed.parameters import FullState
+from gradwire.server.engines.deepspeed.parameters import FullState, Weights, weights_of
 from gradwire.server.engines.deepspeed.tensorfile import DTYPES, tensor_bytes
 from gradwire.server.engines.deepspeed.trainer import Trainer
 from gradwire.server.engines.sharedmem import SharedSegment
@@ -23,11 +23,14 @@ ALIGNMENT = 64
 EXPORT_DTYPES = ("F32", "BF16", "F16")
 
 
-def weight_manifest(trainer: Trainer, dtype: str) -> WeightManifest:
-    """Where `export_weights` puts each tensor, at offsets that are multiples of 64."""
+def weight_manifest(trainer: Trainer, dtype: str, *, merged: bool = False) -> WeightManifest:
+    """Where `export_weights` puts each tensor, at offsets that are multiples of 64.
+
+    Of a job with an adapter: the adapter's tensors, or `merged` the whole model's with the adapter added.
+    """
     if dtype not in EXPORT_DTYPES:
         raise InvalidArgument.at("dtype", f"{dtype!r} is none of {', '.join(EXPORT_DTYPES)}")
-    state = FullState(trainer)
+    state = weights_of(trainer, merged=merged)
     tensors, offset = [], 0
     for name in state.parameters:
         shape = state.shape(name)
@@ -37,9 +40,9 @@ def weight_manifest(trainer: Trainer, dtype: str) -> WeightManifest:
     return WeightManifest(tuple(tensors), offset)
 
 
-def export_weights(trainer: Trainer, segment: str, manifest: WeightManifest) -> None:
+def export_weights(trainer: Trainer, segment: str, manifest: WeightManifest, *, merged: bool = False) -> None:
     """Write the weights into a segment laid out as `weight_manifest` says."""
-    state = FullState(trainer)
+    state = weights_of(trainer, merged=merged)
     with ExitStack() as stack:
         target = trainer.ranks.attempt(lambda: _checked_segment(trainer, state, segment, manifest, stack))
         for spec in manifest.tensors:
@@ -50,7 +53,7 @@ def export_weights(trainer: Trainer, segment: str, manifest: WeightManifest) -> 
 
 
 def weight_norm(trainer: Trainer) -> float:
-    """L2 norm of all parameters in float64, tied tensors once."""
+    """L2 norm of what trains in float64, tied tensors once."""
     state = FullState(trainer)
     total = 0.0
     for name in state.parameters:
@@ -60,11 +63,11 @@ def weight_norm(trainer: Trainer) -> float:
     return math.sqrt(total)
 
 
-def checksums(trainer: Trainer, dtype: str) -> list[TensorChecksum]:
+def checksums(trainer: Trainer, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
     """SHA-256 of each tensor's bytes in `dtype`; empty on ranks other than 0."""
-    state = FullState(trainer)
+    state = weights_of(trainer, merged=merged)
     found = []
-    for spec in weight_manifest(trainer, dtype).tensors:
+    for spec in weight_manifest(trainer, dtype, merged=merged).tensors:
         with state.weight(spec.name) as weight:
             if trainer.ranks.rank == 0:
                 digest = hashlib.sha256(tensor_bytes(weight, dtype)).hexdigest()
@@ -73,7 +76,7 @@ def checksums(trainer: Trainer, dtype: str) -> list[TensorChecksum]:
 
 
 def _checked_segment(
-    trainer: Trainer, state: FullState, segment: str, manifest: WeightManifest, stack: ExitStack
+    trainer: Trainer, state: Weights, segment: str, manifest: WeightManifest, stack: ExitStack
 ) -> SharedSegment | None:
     names = [spec.name for spec in manifest.tensors]
     if names != list(state.parameters):

@@ -185,27 +185,29 @@ class DeepSpeedTrainer:
         (first, *_) = await self._group.operate("LoadCheckpoint", self._alike(request), self._take_version)
         return StepResult(0.0, first.lr, first.weight_version, first.step)
 
-    async def weight_manifest(self, dtype: str) -> WeightManifest:
+    async def weight_manifest(self, dtype: str, *, merged: bool = False) -> WeightManifest:
         """Layout of `export_weights` in `dtype` ("F32", "BF16", "F16")."""
-        (first, *_) = await self._group.operate("GetManifest", self._alike(pb.GetManifestRequest(dtype=dtype)))
+        request = pb.GetManifestRequest(dtype=dtype, merged=merged)
+        (first, *_) = await self._group.operate("GetManifest", self._alike(request))
         return m.manifest_from_proto(first.tensors, first.total_bytes)
 
-    async def export_weights(self, segment: str, manifest: WeightManifest) -> None:
+    async def export_weights(self, segment: str, manifest: WeightManifest, *, merged: bool = False) -> None:
         """Write the weights into a shared-memory segment made by the caller."""
         request = pb.ExportWeightsRequest(
-            segment=segment, tensors=m.manifest_to_proto(manifest), total_bytes=manifest.total_bytes
+            segment=segment, tensors=m.manifest_to_proto(manifest), total_bytes=manifest.total_bytes, merged=merged
         )
         await self._group.operate("ExportWeights", self._alike(request))
 
     async def weight_norm(self) -> float:
-        """L2 norm of all parameters, float64 accumulation, tied tensors once."""
+        """L2 norm of what trains, float64 accumulation, tied tensors once."""
         (first, *_) = await self._group.operate("GetNorm", self._alike(pb.GetNormRequest()))
         norm: float = first.norm
         return norm
 
-    async def checksums(self, dtype: str) -> list[TensorChecksum]:
+    async def checksums(self, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
         """Checksums of the weights as `export_weights` would write them in `dtype`."""
-        (first, *_) = await self._group.operate("GetChecksums", self._alike(pb.GetChecksumsRequest(dtype=dtype)))
+        request = pb.GetChecksumsRequest(dtype=dtype, merged=merged)
+        (first, *_) = await self._group.operate("GetChecksums", self._alike(request))
         return [TensorChecksum(c.name, c.dtype, tuple(c.shape), c.sha256) for c in first.checksums]
 
     async def check_health(self) -> None:

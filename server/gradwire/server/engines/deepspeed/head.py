@@ -58,8 +58,10 @@ class _ScoredLogits(torch.autograd.Function):
         wide = entropy.dtype
         by_log_prob, by_entropy = gradients
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros(weight.shape, dtype=wide, device=weight.device)
-        grad_bias = None if bias is None else torch.zeros(bias.shape, dtype=wide, device=bias.device)
+        # A frozen matrix (below an adapter) needs no gradient: it would be the largest product of the backward pass.
+        _, trains, bias_trains, *_ = ctx.needs_input_grad
+        grad_weight = torch.zeros(weight.shape, dtype=wide, device=weight.device) if trains else None
+        grad_bias = torch.zeros(bias.shape, dtype=wide, device=bias.device) if bias_trains else None
         for index, part in enumerate(_chunks(len(hidden), weight.shape[0], wide)):
             if ctx.kept:
                 softmax, ctx.kept[index] = ctx.kept[index], None  # used up: it becomes the gradient below
@@ -75,7 +77,9 @@ class _ScoredLogits(torch.autograd.Function):
             )
             narrow = grad_logits.to(weight.dtype)
             grad_hidden[part] = narrow @ weight
-            if wide == weight.dtype:
+            if grad_weight is None:
+                pass
+            elif wide == weight.dtype:
                 grad_weight.addmm_(narrow.t(), hidden[part])
             else:
                 grad_weight += narrow.t() @ hidden[part]
@@ -83,7 +87,7 @@ class _ScoredLogits(torch.autograd.Function):
                 grad_bias += grad_logits.sum(0)
         return (
             grad_hidden,
-            grad_weight.to(weight.dtype),
+            None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None else grad_bias.to(weight.dtype),
             None,
             None,

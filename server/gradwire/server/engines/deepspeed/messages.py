@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf import json_format, struct_pb2
 
-from gradwire.server.engines.training import OptimizerConfig, SchedulerConfig, TrainingBatch, TrainingConfig
+from gradwire.server.engines.training import LoraConfig, OptimizerConfig, SchedulerConfig, TrainingBatch, TrainingConfig
 from gradwire.server.engines.weights import TensorSpec, WeightManifest
 from gradwire.server.losses.metrics import Metric, Reduction
 from gradwire.worker.v1 import worker_pb2 as pb
@@ -55,12 +55,19 @@ def config_to_proto(config: TrainingConfig) -> pb.TrainingConfig:
         max_tokens_per_micro_batch=config.max_tokens_per_micro_batch,
         gradient_checkpointing=config.gradient_checkpointing,
         threads=config.threads,
+        lora=_lora_to_proto(config.lora),
     )
+
+
+def _lora_to_proto(lora: LoraConfig | None) -> pb.LoraConfig | None:
+    if lora is None:
+        return None
+    return pb.LoraConfig(rank=lora.rank, alpha=lora.alpha, target_modules=lora.target_modules)
 
 
 def config_from_proto(message: pb.TrainingConfig) -> TrainingConfig:
     """The configuration that `config_to_proto` was given."""
-    optimizer, scheduler = message.optimizer, message.scheduler
+    optimizer, scheduler, lora = message.optimizer, message.scheduler, message.lora
     return TrainingConfig(
         model=message.model,
         model_path=message.model_path,
@@ -86,6 +93,7 @@ def config_from_proto(message: pb.TrainingConfig) -> TrainingConfig:
         max_tokens_per_micro_batch=message.max_tokens_per_micro_batch,
         gradient_checkpointing=message.gradient_checkpointing,
         threads=message.threads,
+        lora=LoraConfig(lora.rank, lora.alpha, tuple(lora.target_modules)) if message.HasField("lora") else None,
     )
 
 

@@ -16,16 +16,19 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from gradwire.server.engines.deepspeed.attention import IMPLEMENTATION, PackedLayout
 from gradwire.server.engines.deepspeed.head import LogProbHead
+from gradwire.server.engines.deepspeed.lora import Factors, adapter_factors, adapter_name, add_adapter, base_name
 from gradwire.server.engines.deepspeed.packing import MicroBatch, plan
+from gradwire.server.engines.training import LoraConfig
 from gradwire.server.errors import InvalidArgument, Unimplemented
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class PolicyModel(nn.Module):
-    """Backbone and head of a causal LM; `names` gives each parameter's Hugging Face name.
+    """Backbone and head of a causal LM; `names` gives each parameter's name in it.
 
-    A tied parameter stands once, under its first name (`model.embed_tokens.weight`).
+    A tied parameter stands once, under its first name (`model.embed_tokens.weight`). `factors` are those of an
+    adapter, by the Hugging Face name of the weight that they are added to; empty without one.
     """
 
     def __init__(self, causal_lm: PreTrainedModel) -> None:
@@ -39,6 +42,7 @@ class PolicyModel(nn.Module):
         self.hf_generation_config = causal_lm.generation_config
         by_identity = {id(parameter): name for name, parameter in causal_lm.named_parameters()}
         self.names = {own: by_identity[id(parameter)] for own, parameter in self.named_parameters()}
+        self.factors: dict[str, Factors] = adapter_factors(causal_lm)
 
     def forward(
         self,
@@ -62,15 +66,25 @@ class PolicyModel(nn.Module):
         return int(self.hf_config.get_text_config().vocab_size)
 
     def hf_parameters(self) -> dict[str, nn.Parameter]:
-        """Parameters by their Hugging Face names, in the model's order."""
-        return {self.names[own]: parameter for own, parameter in self.named_parameters()}
+        """The model's parameters by their Hugging Face names, in its order, without an adapter's."""
+        named = ((self.names[own], parameter) for own, parameter in self.named_parameters())
+        return {base_name(name): parameter for name, parameter in named if adapter_name(name) is None}
+
+    def trained_parameters(self) -> dict[str, nn.Parameter]:
+        """What trains: all parameters by Hugging Face name, or an adapter's by the names of peft's files."""
+        if not self.factors:
+            return self.hf_parameters()
+        named = ((adapter_name(self.names[own]), parameter) for own, parameter in self.named_parameters())
+        return {name: parameter for name, parameter in named if name is not None}
 
 
-def load_policy(folder: Path, *, dtype: str, gradient_checkpointing: bool) -> PolicyModel:
-    """A model from a local folder of safetensors, every parameter trainable, without dropout.
+def load_policy(
+    folder: Path, *, dtype: str, gradient_checkpointing: bool, lora: LoraConfig | None = None, seed: int = 0
+) -> PolicyModel:
+    """A model from a local folder of safetensors, without dropout; all of it trains, or only a new adapter.
 
-    Raises InvalidArgument for a dtype that is unknown, Unimplemented for a model whose logits are
-    not those of a linear layer over packed hidden states.
+    `seed` seeds the adapter. Raises InvalidArgument for a dtype or adapted modules that are unknown,
+    Unimplemented for a model whose logits are not those of a linear layer over packed hidden states.
     """
     if dtype not in DTYPES:
         raise InvalidArgument.at("config.dtype", f"{dtype!r} is none of {', '.join(DTYPES)}")
@@ -86,6 +100,8 @@ def load_policy(folder: Path, *, dtype: str, gradient_checkpointing: bool) -> Po
     causal_lm.train()
     if gradient_checkpointing:
         causal_lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if lora is not None:
+        add_adapter(causal_lm, lora, seed=seed)
     policy = PolicyModel(causal_lm)
     _check_log_probs(causal_lm, policy)
     return policy

@@ -19,7 +19,7 @@ STATE_KEYS = {"adamw": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum_buffer",)}
 
 
 def make_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW with decoupled decay (arXiv 1711.05101) or SGD, over all parameters in one group.
+    """AdamW with decoupled decay (arXiv 1711.05101) or SGD, over the given parameters in one group.
 
     Torch's own fused kernels: DeepSpeed's would be compiled at the first start.
     """

@@ -6,24 +6,44 @@ DeepSpeed 0.19 keeps master weights and moments. Does not know: files, segments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from gradwire.server.engines.deepspeed.lora import merged
 from gradwire.server.engines.deepspeed.trainer import Trainer
 
 
+class Weights(Protocol):
+    """Whole tensors by name, for reading."""
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """The parameters behind them, in the model's order."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a whole tensor."""
+
+    def weight(self, name: str) -> AbstractContextManager[Tensor]:
+        """A whole tensor."""
+
+
+def weights_of(trainer: Trainer, *, merged: bool) -> Weights:
+    """What a job trains; or its whole model with the adapter added to it."""
+    return MergedWeights(trainer) if merged else FullState(trainer)
+
+
 class FullState:
-    """Reads and writes whole tensors, one parameter at a time."""
+    """Reads and writes what trains, one whole parameter at a time: all of a model, or an adapter."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._engine = trainer.engine
         self._stage = trainer.engine.zero_optimization_stage()
-        self.parameters: dict[str, nn.Parameter] = trainer.policy.hf_parameters()
+        self.parameters: dict[str, nn.Parameter] = trainer.policy.trained_parameters()
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a whole parameter."""
@@ -122,6 +142,34 @@ class FullState:
         padded = torch.nn.functional.pad(value, (0, size * world - value.numel()))
         own = padded.narrow(0, size * self._trainer.ranks.rank, size)
         self._engine.optimizer.set_local_hp_param(own, parameter, key)
+
+
+class MergedWeights:
+    """The whole model with the adapter added to it, under Hugging Face names. Rank 0 alone computes the sums."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._factors = trainer.policy.factors
+        self._gather = trainer.engine.zero_optimization_stage() == 3
+        self._adds = trainer.ranks.rank == 0
+        self.parameters: dict[str, nn.Parameter] = trainer.policy.hf_parameters()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a whole parameter."""
+        parameter = self.parameters[name]
+        return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+    @contextmanager
+    def weight(self, name: str) -> Iterator[Tensor]:
+        """A whole weight with what the adapter adds to it; on other ranks than 0, without."""
+        parameter, factors = self.parameters[name], self._factors.get(name)
+        if not self._gather:
+            yield merged(parameter, factors if self._adds else None)
+            return
+        import deepspeed
+
+        together = [parameter, *((factors.a, factors.b) if factors else ())]
+        with deepspeed.zero.GatheredParameters(together):
+            yield merged(parameter, factors if self._adds else None)
 
 
 def _whole(tensor: Any, shape: tuple[int, ...]) -> Tensor:

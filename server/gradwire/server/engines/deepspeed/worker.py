@@ -147,7 +147,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
         def action() -> pb.GetManifestResponse:
             from gradwire.server.engines.deepspeed.export import weight_manifest
 
-            manifest = weight_manifest(self.trainer, request.dtype)
+            manifest = weight_manifest(self.trainer, request.dtype, merged=request.merged)
             return pb.GetManifestResponse(tensors=m.manifest_to_proto(manifest), total_bytes=manifest.total_bytes)
 
         return self._call(context, "GetManifest", action)
@@ -159,7 +159,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
             from gradwire.server.engines.deepspeed.export import export_weights
 
             manifest = m.manifest_from_proto(request.tensors, request.total_bytes)
-            export_weights(self.trainer, request.segment, manifest)
+            export_weights(self.trainer, request.segment, manifest, merged=request.merged)
             return pb.ExportWeightsResponse()
 
         return self._call(context, "ExportWeights", action)
@@ -176,7 +176,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
         def action() -> pb.GetChecksumsResponse:
             from gradwire.server.engines.deepspeed.export import checksums
 
-            found = checksums(self.trainer, request.dtype)
+            found = checksums(self.trainer, request.dtype, merged=request.merged)
             return pb.GetChecksumsResponse(
                 checksums=[pb.TensorChecksum(name=c.name, dtype=c.dtype, shape=c.shape, sha256=c.sha256) for c in found]
             )
@@ -200,7 +200,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
 
         config = m.config_from_proto(request.config)
         self._trainer = Trainer(config, rank=self._rank, world=self._world, master_port=request.master_port)
-        parameters = self._trainer.policy.parameters()
+        parameters = self._trainer.policy.trained_parameters().values()
         return pb.InitResponse(
             num_parameters=sum(getattr(p, "ds_numel", p.numel()) for p in parameters),
             vocab_size=self._trainer.policy.vocab_size,
