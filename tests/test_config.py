@@ -157,6 +157,19 @@ def test_tokens_are_checked(token: dict[str, Any], says: str) -> None:
     assert says in refused(tokens=[{"name": "t", "sha256": "0" * 64, **token}])
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"tokens": [{"name": "t", "sha256": "0" * 64}]}, "exclude each other"),
+        ({"grpc": "0.0.0.0:1"}, "insecure_no_auth is for this machine alone, and grpc"),
+        ({"http": "10.0.0.1:1"}, "insecure_no_auth is for this machine alone, and http"),
+    ],
+)
+def test_no_auth_is_for_loopback_alone(settings: dict[str, Any], says: str) -> None:
+    assert load_settings(None, insecure_no_auth=True).insecure_no_auth
+    assert says in refused(insecure_no_auth=True, **settings)
+
+
 def test_settings_cannot_be_changed_afterwards() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load_settings(None).grpc = "x:1"

@@ -104,6 +104,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     tls: TlsSettings | None = None
     tokens: tuple[TokenSettings, ...] = ()
+    insecure_no_auth: bool = False
 
     @field_validator("grpc", "http")
     @classmethod
@@ -111,6 +112,17 @@ class Settings(BaseSettings):
         if value is not None:
             split_address(value)
         return value
+
+    @model_validator(mode="after")
+    def _one_mind_about_auth(self) -> Settings:
+        if self.insecure_no_auth:
+            if self.tokens:
+                raise ValueError("insecure_no_auth and [[tokens]] exclude each other: leave one of them out")
+            for name in ("grpc", "http"):
+                value = getattr(self, name)
+                if value is not None and not is_loopback(split_address(value)[0]):
+                    raise ValueError(f"insecure_no_auth is for this machine alone, and {name} = {value!r} is not")
+        return self
 
     @model_validator(mode="after")
     def _no_open_door(self) -> Settings:

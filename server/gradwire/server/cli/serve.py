@@ -27,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--http", metavar="HOST:PORT", help="where to serve health and metrics over HTTP (off)")
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="settings file")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where checkpoints lie (~/.local/share/gradwire)")
+    parser.add_argument(
+        "--insecure-no-auth",
+        action="store_true",
+        default=None,
+        help="serve every program on this machine without a token (loopback addresses only)",
+    )
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="of gradwire's log (info)")
 
 
@@ -40,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
             http=args.http,
             data_dir=args.data_dir,
             log_level=args.log_level,
+            insecure_no_auth=args.insecure_no_auth,
         )
     except ValueError as error:
         print(f"gradwire serve: {readable(error)}", file=sys.stderr)
