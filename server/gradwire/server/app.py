@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc import aio
@@ -26,16 +27,20 @@ from gradwire.server.domain.weights import WeightSync
 from gradwire.server.engines import sharedmem
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.training import TrainingConfig
-from gradwire.server.http.operator import OperatorDoor
+from gradwire.server.http.connect.door import ConnectDoor
+from gradwire.server.http.connect.methods import MethodTable
+from gradwire.server.http.operator import OperatorPages
+from gradwire.server.http.server import HttpServer
 from gradwire.server.losses.registry import ALIASES, loss_names, resolve_loss
 from gradwire.server.models.resolve import resolve_model
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.server.rpc.admin import AdminServicer, Capabilities, LossDescription
-from gradwire.server.rpc.interceptors.admission import AdmissionInterceptor
-from gradwire.server.rpc.interceptors.auth import AuthInterceptor, KnownToken
-from gradwire.server.rpc.interceptors.errors import ErrorInterceptor
-from gradwire.server.rpc.interceptors.telemetry import TelemetryInterceptor
-from gradwire.server.rpc.interceptors.validation import ValidationInterceptor
+from gradwire.server.rpc.interceptors.admission import Admission
+from gradwire.server.rpc.interceptors.around import ChainInterceptor
+from gradwire.server.rpc.interceptors.auth import Auth, KnownToken
+from gradwire.server.rpc.interceptors.step import Chain
+from gradwire.server.rpc.interceptors.telemetry import Telemetry
+from gradwire.server.rpc.interceptors.validation import Validation
 from gradwire.server.rpc.jobs import JobServicer
 from gradwire.server.rpc.sampling import SamplingServicer
 from gradwire.server.rpc.training import TrainingServicer
@@ -62,25 +67,30 @@ class App:
         self._progress = progress
         self._registry = CollectorRegistry()
         self._metrics = CallMetrics(self._registry)
-        self._admission = AdmissionInterceptor(settings.limits.max_calls_per_service)
+        self._admission = Admission(settings.limits.max_calls_per_service)
         self._health = health.aio.HealthServicer()
         self._tasks: list[asyncio.Task[None]] = []
         self.jobs = JobRegistry(engines, max_jobs=settings.limits.max_jobs)
         self._sync = WeightSync()
         self._updates = WeightUpdates(self._sync)
-        self._door = OperatorDoor(self._registry, self._facts)
         self._serving = False
         self._hurried = asyncio.Event()
         self.jobs.on_destroy += [self._updates.forget, self._sync.forget]
-        self._server = aio.server(
-            interceptors=[
-                ErrorInterceptor(),
-                TelemetryInterceptor(self._metrics),
-                self._admission,
-                AuthInterceptor(_tokens(settings)),
-                ValidationInterceptor(),
-            ],
-            options=_server_options(settings),
+        auth = Auth(_tokens(settings))
+        # Both doors run the same steps around the same servicers.
+        chain = Chain([Telemetry(self._metrics), self._admission, auth, Validation()])
+        self._server = aio.server(interceptors=[ChainInterceptor(chain)], options=_server_options(settings))
+        self._methods = MethodTable()
+        self._http = HttpServer(
+            ConnectDoor(
+                self._methods,
+                chain,
+                max_message_bytes=_message_cap(settings),
+                patience_s=settings.limits.http_read_seconds,
+                guarded=bool(settings.tokens),
+            ),
+            OperatorPages(self._registry, self._facts, auth).routes,
+            settings.tls,
         )
 
     async def start(self) -> None:
@@ -95,7 +105,7 @@ class App:
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         self._serving = True
         if self.settings.http is not None:
-            self.http_address = await self._door.start(self.settings.http)
+            self.http_address = await self._http.start(self.settings.http)
         self._tasks.append(asyncio.create_task(self._follow_sampler()))
 
     async def _start_sampler(self) -> None:
@@ -115,16 +125,19 @@ class App:
             self.jobs, uploads, checkpoints, self._metrics, shared_memory=settings.shared_memory
         )
         jobs = JobServicer(self.jobs, checkpoints, _resolve, _check_loss, settings.model)
-        server = self._server
-        sampling_pb2_grpc.add_SamplingServiceServicer_to_server(SamplingServicer(self.jobs, self._metrics), server)
-        training_pb2_grpc.add_TrainingServiceServicer_to_server(training, server)
-        weight_pb2_grpc.add_WeightServiceServicer_to_server(weights, server)
-        job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(_capabilities(settings)), server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        sampling = SamplingServicer(self.jobs, self._metrics)
+        admin = AdminServicer(_capabilities(settings))
+        for door in (self._server, self._methods):
+            target: Any = door  # the table takes what a server takes
+            sampling_pb2_grpc.add_SamplingServiceServicer_to_server(sampling, target)
+            training_pb2_grpc.add_TrainingServiceServicer_to_server(training, target)
+            weight_pb2_grpc.add_WeightServiceServicer_to_server(weights, target)
+            job_pb2_grpc.add_JobServiceServicer_to_server(jobs, target)
+            admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, target)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, target)
         if settings.reflection:
             names = [*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME]
-            reflection.enable_server_reflection(names, server)
+            reflection.enable_server_reflection(names, self._server)
         self._tasks.append(asyncio.get_running_loop().create_task(weights.expire_forever()))
 
     def _bind(self) -> str:
@@ -179,7 +192,7 @@ class App:
         hurried.cancel()
         for task in self._tasks:
             task.cancel()
-        await self._door.stop()
+        await self._http.stop()
         await self.jobs.shutdown()
 
     def _facts(self) -> tuple[bool, dict[str, str]]:
@@ -189,8 +202,12 @@ class App:
         return self._serving and not failed, jobs
 
 
+def _message_cap(settings: Settings) -> int:
+    return settings.limits.max_message_bytes + MIB  # room for the fields around a full payload
+
+
 def _server_options(settings: Settings) -> list[tuple[str, int]]:
-    size = settings.limits.max_message_bytes + MIB  # room for the fields around a full payload
+    size = _message_cap(settings)
     return [
         ("grpc.max_receive_message_length", size),
         ("grpc.max_send_message_length", size),

@@ -84,6 +84,7 @@ class LimitSettings(_Strict):
     max_calls_per_service: int = Field(default=4096, ge=1)
     max_jobs: int = Field(default=16, ge=1)
     drain_seconds: float = Field(default=30.0, ge=0)
+    http_read_seconds: float = Field(default=60.0, gt=0)  # for a message's bytes to begin coming
 
 
 class Settings(BaseSettings):
@@ -128,14 +129,12 @@ class Settings(BaseSettings):
     def _no_open_door(self) -> Settings:
         for name in ("grpc", "http"):
             value = getattr(self, name)
-            if value is not None and not is_loopback(split_address(value)[0]):
-                if self.tls is None or not self.tokens:
-                    raise ValueError(
-                        f"{name} = {value!r} can be reached from other hosts: that takes [tls] and at least one "
-                        "[[tokens]]; or bind to 127.0.0.1"
-                    )
-                if name == "http":
-                    raise ValueError(f"http = {value!r}: the HTTP door has no TLS of its own; bind it to 127.0.0.1")
+            open_door = value is not None and not is_loopback(split_address(value)[0])
+            if open_door and (self.tls is None or not self.tokens):
+                raise ValueError(
+                    f"{name} = {value!r} can be reached from other hosts: that takes [tls] and at least one "
+                    "[[tokens]]; or bind to 127.0.0.1"
+                )
         return self
 
     @classmethod

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags; each stands above the environment and the file."""
     parser.add_argument("--model", help="what to sample: a name (`gradwire model list`), a folder, or a hub id")
     parser.add_argument("--grpc", metavar="HOST:PORT", help="where to serve gRPC (127.0.0.1:50051; port 0: a free one)")
-    parser.add_argument("--http", metavar="HOST:PORT", help="where to serve health and metrics over HTTP (off)")
+    parser.add_argument("--http", metavar="HOST:PORT", help="where to serve calls, health and metrics over HTTP (off)")
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="settings file")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where checkpoints lie (~/.local/share/gradwire)")
     parser.add_argument(

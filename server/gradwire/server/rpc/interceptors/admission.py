@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from gradwire.server.errors import ResourceExhausted, Unavailable
-from gradwire.server.rpc.interceptors.around import Call, CallInterceptor
+from gradwire.server.rpc.interceptors.step import Call, Step
 
 _RETRY = timedelta(seconds=1)
 
 
-class AdmissionInterceptor(CallInterceptor):
+class Admission(Step):
     """Limits each service for itself, so that a flood of sampling leaves training and jobs reachable."""
 
     def __init__(self, max_calls_per_service: int) -> None:

@@ -1,103 +1,106 @@
-"""The frame of our interceptors: one context manager around a call, one look at each request message.
+"""Runs the chain of steps around each gRPC call, and ends a failed call with its status and details.
 
 grpc.aio wants a wrapper per kind of call; this is the only place that knows the four kinds.
 """
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import status_pb2
 from grpc import aio
+from grpc_status import rpc_status
+
+from gradwire.server.codec.status import to_status
+from gradwire.server.rpc.interceptors.errors import method_not_served, not_a_message, status_of
+from gradwire.server.rpc.interceptors.step import Call, Chain, answer_stream
+
+_UNREADABLE = object()  # in place of a message
 
 
-@dataclass(slots=True)
-class Call:
-    """One call, as the interceptors see it."""
+class ChainInterceptor(aio.ServerInterceptor):
+    """The one interceptor of the gRPC door."""
 
-    method: str  # "/gradwire.v1.SamplingService/Generate"
-    context: aio.ServicerContext[Any, Any]
-    metadata: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def service(self) -> str:
-        """ "gradwire.v1.SamplingService"."""
-        return self.method.rsplit("/", 2)[-2]
-
-
-class CallInterceptor(aio.ServerInterceptor):
-    """Override `around` and, where messages matter, `check`."""
-
-    @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
-        """Runs around the whole call, in the task that serves it."""
-        yield
-
-    async def check(self, call: Call, message: Any) -> None:
-        """Sees each request message before the handler does."""
-
-    def reader(self, read: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
-        """What makes messages of bytes; only the outermost interceptor's is used."""
-        return read
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Wrap the handler of a call; an unknown method has none."""
+        """Wrap the handler of a call; a method that is not served has an error with details, too."""
         handler = await continuation(handler_call_details)
         if handler is None:
-            return handler
-        return _wrap(self, handler, handler_call_details)
+            return grpc.unary_unary_rpc_method_handler(_not_served)
+        return _wrap(self._chain, handler, handler_call_details)
 
 
 def _wrap(
-    interceptor: CallInterceptor, handler: grpc.RpcMethodHandler[Any, Any], details: grpc.HandlerCallDetails
+    chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], details: grpc.HandlerCallDetails
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    def enter(context: Any) -> tuple[Call, AbstractAsyncContextManager[None]]:
+    function = handler_function(handler)
+
+    @asynccontextmanager
+    async def around(context: Any) -> AsyncIterator[Call]:
         metadata = {k: v for k, v in details.invocation_metadata or () if isinstance(v, str)}
-        call = Call(details.method, context, metadata)
-        return call, interceptor.around(call)
+        call = Call(details.method, context.peer() or "", metadata)
+        try:
+            async with chain.around(call):
+                yield call
+        except (aio.AbortError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            await _abort(context, status_of(call.method, error))
 
-    async def checked(call: Call, messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        async for message in messages:
-            await interceptor.check(call, message)
-            yield message
-
-    def requests(call: Call, request: Any) -> Any:
-        return checked(call, request) if handler.request_streaming else request
+    async def checked(call: Call, request: Any) -> Any:
+        if handler.request_streaming:
+            return chain.checked(call, _readable(request))
+        if request is _UNREADABLE:
+            raise not_a_message()
+        await chain.check(call, request)
+        return request
 
     async def unary_response(request: Any, context: Any) -> Any:
-        call, around = enter(context)
-        async with around:
-            if not handler.request_streaming:
-                await interceptor.check(call, request)
-            return await inner(requests(call, request), context)
+        async with around(context) as call:
+            return await function(await checked(call, request), context)
 
     async def stream_response(request: Any, context: Any) -> None:
-        # A handler that writes to its context costs no hop per message here; one that yields does.
-        call, around = enter(context)
-        async with around:
-            if not handler.request_streaming:
-                await interceptor.check(call, request)
-            if inspect.isasyncgenfunction(inner):
-                async for response in inner(requests(call, request), context):
-                    await context.write(response)
-            else:
-                await inner(requests(call, request), context)
+        async with around(context) as call:
+            await answer_stream(function, await checked(call, request), context)
 
-    inner: Any = _function(handler)
     make = _MAKERS[handler.request_streaming, handler.response_streaming]
     return make(
         stream_response if handler.response_streaming else unary_response,
-        request_deserializer=interceptor.reader(handler.request_deserializer),
+        request_deserializer=_careful(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )
+
+
+async def _readable(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for message in messages:
+        if message is _UNREADABLE:
+            raise not_a_message()
+        yield message
+
+
+def _careful(read: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    """gRPC answers an exception while reading with UNKNOWN and its text; the chain can do better."""
+    if read is None:
+        return None
+
+    def careful(data: bytes) -> Any:
+        try:
+            return read(data)
+        except DecodeError:
+            return _UNREADABLE
+
+    return careful
 
 
 _MAKERS: dict[tuple[bool, bool], Callable[..., Any]] = {
@@ -108,7 +111,16 @@ _MAKERS: dict[tuple[bool, bool], Callable[..., Any]] = {
 }
 
 
-def _function(handler: grpc.RpcMethodHandler[Any, Any]) -> Any:
+def handler_function(handler: grpc.RpcMethodHandler[Any, Any]) -> Any:
+    """The servicer's method behind a handler."""
     if handler.request_streaming:
         return handler.stream_stream if handler.response_streaming else handler.stream_unary
     return handler.unary_stream if handler.response_streaming else handler.unary_unary
+
+
+async def _not_served(request: bytes, context: Any) -> None:
+    await _abort(context, to_status(method_not_served()))
+
+
+async def _abort(context: Any, status: status_pb2.Status) -> None:
+    await context.abort_with_status(rpc_status.to_status(status))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from gradwire.server.domain.caller import LOCAL_CALLER, Caller, set_caller
 from gradwire.server.errors import PermissionDenied, Unauthenticated
-from gradwire.server.rpc.interceptors.around import Call, CallInterceptor
+from gradwire.server.rpc.interceptors.step import Call, Step
 
 # Services that need no token: a load balancer has none. Reflection shows only what is public.
 _OPEN = frozenset({"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"})
@@ -51,7 +51,7 @@ def is_same_host(peer: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-class AuthInterceptor(CallInterceptor):
+class Auth(Step):
     """With no tokens configured every caller is the local one: the server then only binds to loopback."""
 
     def __init__(self, tokens: Sequence[KnownToken]) -> None:
@@ -59,9 +59,9 @@ class AuthInterceptor(CallInterceptor):
 
     @asynccontextmanager
     async def around(self, call: Call) -> AsyncIterator[None]:
-        same_host = is_same_host(call.context.peer() or "")
+        same_host = is_same_host(call.peer) and not call.forwarded
         if call.service not in _OPEN and call.method not in _OPEN_METHODS:
-            caller = self._identify(call) if self._tokens else LOCAL_CALLER
+            caller = self.identify(call.metadata) if self._tokens else LOCAL_CALLER
             scope = _SCOPES.get(call.service, "ADMIN")
             if scope not in caller.scopes:
                 raise PermissionDenied(
@@ -72,12 +72,13 @@ class AuthInterceptor(CallInterceptor):
             set_caller(replace(caller, same_host=same_host))
         yield
 
-    def _identify(self, call: Call) -> Caller:
-        header = call.metadata.get("authorization", "")
+    def identify(self, metadata: Mapping[str, str]) -> Caller:
+        """The caller that the token in `metadata` names; raises Unauthenticated."""
+        header = metadata.get("authorization", "")
         kind, _, secret = header.partition(" ")
         if kind.lower() != "bearer" or not secret:
             raise Unauthenticated(
-                "TOKEN_MISSING", "this server wants a token: send metadata 'authorization: Bearer TOKEN'"
+                "TOKEN_MISSING", "this server wants a token: send the header (metadata) 'authorization: Bearer TOKEN'"
             )
         digest = hashlib.sha256(secret.strip().encode()).hexdigest()
         found: Caller | None = None

@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 
 from gradwire.server.errors import GradwireError
 from gradwire.server.observability.metrics import CallMetrics
-from gradwire.server.rpc.interceptors.around import Call, CallInterceptor
+from gradwire.server.rpc.interceptors.step import Call, Step
 
 log = logging.getLogger(__name__)
 
 
-class TelemetryInterceptor(CallInterceptor):
-    """Sits inside the errors interceptor: it sees exceptions before they become statuses."""
+class Telemetry(Step):
+    """Outermost: it sees every exception, before it becomes a status."""
 
     def __init__(self, metrics: CallMetrics) -> None:
         self._metrics = metrics

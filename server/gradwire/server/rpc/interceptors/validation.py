@@ -8,12 +8,12 @@ from typing import Any
 import protovalidate
 
 from gradwire.server.errors import FieldViolation, InvalidArgument
-from gradwire.server.rpc.interceptors.around import Call, CallInterceptor
+from gradwire.server.rpc.interceptors.step import Call, Step
 
 _BIG = 1 << 20  # bytes; validating more than this would hold up the event loop
 
 
-class ValidationInterceptor(CallInterceptor):
+class Validation(Step):
     """Raises InvalidArgument with the path of each bad field."""
 
     def __init__(self) -> None:

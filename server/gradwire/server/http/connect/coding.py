@@ -1,0 +1,139 @@
+"""Messages <-> bytes: protobuf's binary form, and its canonical JSON form.
+
+An unknown field in JSON is an error: a misspelt limit must not be a missing limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import zlib
+from typing import Any, Protocol
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+
+from gradwire.server.errors import InvalidArgument, ResourceExhausted, Unimplemented
+from gradwire.server.rpc.interceptors.errors import not_a_message
+
+COMPRESSED = 0x01
+END_OF_STREAM = 0x02
+PREFIX = struct.Struct(">BI")  # flags and length of an envelope
+_LONG_PROTO = 4 << 20  # bytes; reading or writing more than this would hold up the event loop
+_LONG_JSON = 128 << 10
+
+
+class Coding(Protocol):
+    """One way to write a message down."""
+
+    name: str
+    long: int
+
+    def encode(self, message: Message) -> bytes:
+        """Bytes of a message."""
+        ...
+
+    def decode(self, data: bytes, kind: type[Message]) -> Message:
+        """A message of bytes; raises InvalidArgument."""
+        ...
+
+
+class Binary:
+    """protobuf."""
+
+    name = "proto"
+    long = _LONG_PROTO
+
+    def encode(self, message: Message) -> bytes:
+        return message.SerializeToString()
+
+    def decode(self, data: bytes, kind: type[Message]) -> Message:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            raise not_a_message() from None
+
+
+class Json:
+    """The canonical JSON mapping: lowerCamelCase names, bytes in base64, 64-bit integers as strings."""
+
+    name = "json"
+    long = _LONG_JSON
+
+    def encode(self, message: Message) -> bytes:
+        return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()
+
+    def decode(self, data: bytes, kind: type[Message]) -> Message:
+        try:
+            return json_format.Parse(data or b"{}", kind())
+        except (json_format.ParseError, ValueError, RecursionError, AttributeError, TypeError) as error:
+            # UnicodeDecodeError is a ValueError; the last two come of JSON that is no object.
+            text = "nested too deep" if isinstance(error, RecursionError) else str(error)
+            name = kind.DESCRIPTOR.full_name
+            raise InvalidArgument.at("", f"the body is no {name} in JSON: {text}", reason="NOT_A_MESSAGE") from None
+
+
+BINARY = Binary()
+JSON = Json()
+
+
+async def encode(coding: Coding, message: Message) -> bytes:
+    """Bytes of a message, in a thread when it is long."""
+    if message.ByteSize() > coding.long:
+        return await asyncio.to_thread(coding.encode, message)
+    return coding.encode(message)
+
+
+async def decode(coding: Coding, data: bytes, kind: type[Message]) -> Message:
+    """A message of bytes, in a thread when they are many."""
+    if len(data) > coding.long:
+        return await asyncio.to_thread(coding.decode, data, kind)
+    return coding.decode(data, kind)
+
+
+def envelope(data: bytes, flags: int = 0) -> bytes:
+    """Bytes with their flags and length in front."""
+    return PREFIX.pack(flags, len(data)) + data
+
+
+def json_bytes(value: Any) -> bytes:
+    """Compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def too_large(size: int | None, limit: int) -> ResourceExhausted:
+    """A message above the server's cap. `size` in bytes where it is known."""
+    has = f"has {size} bytes" if size is not None else "has more bytes than that"
+    return ResourceExhausted(
+        "MESSAGE_TOO_LARGE",
+        f"the message {has}; this server takes at most {limit} in one (limits.max_message_bytes). "
+        "Send a large batch in chunks with TrainingService.UploadBatch",
+    )
+
+
+def check_encoding(name: str) -> bool:
+    """Whether bytes are gzipped; raises Unimplemented for any other compression."""
+    if name in ("", "identity"):
+        return False
+    if name == "gzip":
+        return True
+    raise Unimplemented("UNKNOWN_COMPRESSION", f"compression {name!r} is not known here; send identity or gzip")
+
+
+async def inflate(data: bytes, limit: int) -> bytes:
+    """gzip undone, never to more than `limit` bytes."""
+    return await asyncio.to_thread(_inflate, data, limit)
+
+
+def _inflate(data: bytes, limit: int) -> bytes:
+    machine = zlib.decompressobj(wbits=31)
+    try:
+        plain = machine.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise InvalidArgument.at("", f"the body is no gzip: {error}", reason="NOT_GZIP") from None
+    if len(plain) > limit:
+        raise too_large(None, limit)
+    if not machine.eof:
+        raise InvalidArgument.at("", "the gzipped body breaks off", reason="NOT_GZIP")
+    return plain
