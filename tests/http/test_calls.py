@@ -120,7 +120,13 @@ async def test_a_stream_is_the_same_as_over_grpc(served: Served, coding: str) ->
     data = request.SerializeToString() if coding == "proto" else json_format.MessageToJson(request).encode()
     answer = await post(served, STREAM, envelope(data), f"application/connect+{coding}")
     assert answer.headers["content-type"] == f"application/connect+{coding}"
-    assert stream_of(answer, coding) == expected
+    assert said(stream_of(answer, coding)) == said(expected)
+
+
+def said(messages: list[Any]) -> tuple[Any, bytes, Any]:
+    """Start, tokens and end: how many deltas there are depends on time."""
+    first, *deltas, last = messages
+    return first, b"".join(part.token_ids for message in deltas for part in message.delta.completions), last
 
 
 async def test_a_stream_for_terminals_is_server_sent_events(served: Served) -> None:
@@ -129,7 +135,7 @@ async def test_a_stream_for_terminals_is_server_sent_events(served: Served) -> N
     *events, end, empty = answer.body.decode().split("\n\n")
     assert (end, empty) == ("event: end\ndata: {}", "")
     kinds = [next(iter(json.loads(event.removeprefix("data: ")))) for event in events]
-    assert kinds == ["start", "delta", "delta", "end"]
+    assert (kinds[0], kinds[-1], set(kinds[1:-1])) == ("start", "end", {"delta"})
     answer = await post(served, STREAM, b'{"prompt": {"text": ""}}', JSON)  # fails before it begins
     assert (answer.status, answer.error["code"]) == (400, "invalid_argument")
 
@@ -171,7 +177,7 @@ async def test_gzip_is_understood(served: Served) -> None:
     request = sampling_pb2.GenerateStreamRequest(prompt=text_prompt("abc")).SerializeToString()
     headers = {"connect-content-encoding": "gzip"}
     for body in (envelope(gzip.compress(request), 1), envelope(request)):
-        assert len((await post(served, STREAM, body, CONNECT_PROTO, headers)).messages) == 5
+        assert (await post(served, STREAM, body, CONNECT_PROTO, headers)).messages
 
 
 async def test_health_is_served_too(served: Served) -> None:
