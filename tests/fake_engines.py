@@ -192,14 +192,14 @@ class FakeSampler(_Process):
         return [TensorChecksum(WEIGHT, "F32", shape, hashlib.sha256(self.weights).hexdigest())]
 
     async def sleep(self, level: int) -> MemoryReport:
-        self.asleep = level
-        return MemoryReport(2000, 1000)
+        changed, self.asleep = not self.asleep, self.asleep or level
+        return MemoryReport(2000, 1000, changed)
 
     async def wake(self, tags: Sequence[str] | None) -> MemoryReport:
         if self.asleep == 2:
             self.version = 0  # the weights were dropped
-        self.asleep = 0
-        return MemoryReport(1000, 2000)
+        changed, self.asleep = bool(self.asleep), 0
+        return MemoryReport(1000, 2000, changed)
 
 
 class FakeTrainer(_Process):
@@ -216,6 +216,7 @@ class FakeTrainer(_Process):
         self.begun = asyncio.Event()
         self.error: Exception | None = None
         self.applied: list[str] = []
+        self.asleep: frozenset[TrainerPart] = frozenset()
 
     @property
     def config(self) -> TrainingConfig:
@@ -282,6 +283,20 @@ class FakeTrainer(_Process):
 
     async def weight_norm(self) -> float:
         return float(np.linalg.norm(self.weights))
+
+    async def sleep(self, mode: SleepMode) -> MemoryReport:
+        await self._reach(f"sleep {mode}")
+        before, self.asleep = self.asleep, self.asleep | mode.parts
+        return MemoryReport(2000, 1000, changed=self.asleep != before)
+
+    async def wake(self) -> MemoryReport:
+        await self._reach("wake")
+        changed, self.asleep = bool(self.asleep), frozenset()
+        return MemoryReport(1000, 2000, changed)
+
+    async def empty_cache(self) -> MemoryReport:
+        await self._reach("empty_cache")
+        return MemoryReport(2000, 1900)
 
     async def checksums(self, dtype: str) -> list[TensorChecksum]:
         digest = hashlib.sha256(self.weights.tobytes()).hexdigest()

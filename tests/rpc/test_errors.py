@@ -182,7 +182,6 @@ async def test_parts_of_another_version_say_so(served: Served) -> None:
         served.jobs.CreateJobs(
             job_pb2.CreateJobsRequest(training=job_pb2.TrainingJobConfig(lora=job_pb2.LoraConfig(rank=8)))
         ),
-        served.training.SleepTraining(training_pb2.SleepTrainingRequest(job_id=job_id)),
     ):
         failed = await failure(call)
         assert (failed.code, failed.reason) == (StatusCode.UNIMPLEMENTED, "NOT_IN_THIS_VERSION")

@@ -335,6 +335,48 @@ class GetChecksumsResponse(_message.Message):
     checksums: _containers.RepeatedCompositeFieldContainer[TensorChecksum]
     def __init__(self, checksums: _Optional[_Iterable[_Union[TensorChecksum, _Mapping]]] = ...) -> None: ...
 
+class Memory(_message.Message):
+    __slots__ = ("before_bytes", "after_bytes", "changed")
+    BEFORE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    before_bytes: int
+    after_bytes: int
+    changed: bool
+    def __init__(self, before_bytes: _Optional[int] = ..., after_bytes: _Optional[int] = ..., changed: bool = ...) -> None: ...
+
+class SleepRequest(_message.Message):
+    __slots__ = ("mode",)
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    mode: str
+    def __init__(self, mode: _Optional[str] = ...) -> None: ...
+
+class SleepResponse(_message.Message):
+    __slots__ = ("memory",)
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    memory: Memory
+    def __init__(self, memory: _Optional[_Union[Memory, _Mapping]] = ...) -> None: ...
+
+class WakeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WakeResponse(_message.Message):
+    __slots__ = ("memory",)
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    memory: Memory
+    def __init__(self, memory: _Optional[_Union[Memory, _Mapping]] = ...) -> None: ...
+
+class EmptyCacheRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EmptyCacheResponse(_message.Message):
+    __slots__ = ("memory",)
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    memory: Memory
+    def __init__(self, memory: _Optional[_Union[Memory, _Mapping]] = ...) -> None: ...
+
 class ShutdownRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

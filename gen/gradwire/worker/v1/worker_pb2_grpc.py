@@ -91,6 +91,21 @@ class WorkerServiceStub(object):
                 request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.GetChecksumsRequest.SerializeToString,
                 response_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.GetChecksumsResponse.FromString,
                 _registered_method=True)
+        self.Sleep = channel.unary_unary(
+                '/gradwire.worker.v1.WorkerService/Sleep',
+                request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.SleepRequest.SerializeToString,
+                response_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.SleepResponse.FromString,
+                _registered_method=True)
+        self.Wake = channel.unary_unary(
+                '/gradwire.worker.v1.WorkerService/Wake',
+                request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.WakeRequest.SerializeToString,
+                response_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.WakeResponse.FromString,
+                _registered_method=True)
+        self.EmptyCache = channel.unary_unary(
+                '/gradwire.worker.v1.WorkerService/EmptyCache',
+                request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.EmptyCacheRequest.SerializeToString,
+                response_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.EmptyCacheResponse.FromString,
+                _registered_method=True)
         self.Shutdown = channel.unary_unary(
                 '/gradwire.worker.v1.WorkerService/Shutdown',
                 request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.ShutdownRequest.SerializeToString,
@@ -180,6 +195,27 @@ class WorkerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Sleep(self, request, context):
+        """Put parts of the rank to sleep. On an error, on any rank, nothing changes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Wake(self, request, context):
+        """Undo Sleep, all of it. On an error for want of memory, all ranks sleep on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EmptyCache(self, request, context):
+        """Give back memory that is held without need.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Shutdown(self, request, context):
         """End the process, after the answer.
         """
@@ -244,6 +280,21 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.GetChecksums,
                     request_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.GetChecksumsRequest.FromString,
                     response_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.GetChecksumsResponse.SerializeToString,
+            ),
+            'Sleep': grpc.unary_unary_rpc_method_handler(
+                    servicer.Sleep,
+                    request_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.SleepRequest.FromString,
+                    response_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.SleepResponse.SerializeToString,
+            ),
+            'Wake': grpc.unary_unary_rpc_method_handler(
+                    servicer.Wake,
+                    request_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.WakeRequest.FromString,
+                    response_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.WakeResponse.SerializeToString,
+            ),
+            'EmptyCache': grpc.unary_unary_rpc_method_handler(
+                    servicer.EmptyCache,
+                    request_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.EmptyCacheRequest.FromString,
+                    response_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.EmptyCacheResponse.SerializeToString,
             ),
             'Shutdown': grpc.unary_unary_rpc_method_handler(
                     servicer.Shutdown,
@@ -550,6 +601,87 @@ class WorkerService(object):
             '/gradwire.worker.v1.WorkerService/GetChecksums',
             gradwire_dot_worker_dot_v1_dot_worker__pb2.GetChecksumsRequest.SerializeToString,
             gradwire_dot_worker_dot_v1_dot_worker__pb2.GetChecksumsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Sleep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gradwire.worker.v1.WorkerService/Sleep',
+            gradwire_dot_worker_dot_v1_dot_worker__pb2.SleepRequest.SerializeToString,
+            gradwire_dot_worker_dot_v1_dot_worker__pb2.SleepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Wake(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gradwire.worker.v1.WorkerService/Wake',
+            gradwire_dot_worker_dot_v1_dot_worker__pb2.WakeRequest.SerializeToString,
+            gradwire_dot_worker_dot_v1_dot_worker__pb2.WakeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EmptyCache(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gradwire.worker.v1.WorkerService/EmptyCache',
+            gradwire_dot_worker_dot_v1_dot_worker__pb2.EmptyCacheRequest.SerializeToString,
+            gradwire_dot_worker_dot_v1_dot_worker__pb2.EmptyCacheResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -91,6 +91,24 @@ class WorkerServiceStub:
     ]
     """Hash the weights as ExportWeights would write them."""
 
+    Sleep: grpc.UnaryUnaryMultiCallable[
+        gradwire.worker.v1.worker_pb2.SleepRequest,
+        gradwire.worker.v1.worker_pb2.SleepResponse,
+    ]
+    """Put parts of the rank to sleep. On an error, on any rank, nothing changes."""
+
+    Wake: grpc.UnaryUnaryMultiCallable[
+        gradwire.worker.v1.worker_pb2.WakeRequest,
+        gradwire.worker.v1.worker_pb2.WakeResponse,
+    ]
+    """Undo Sleep, all of it. On an error for want of memory, all ranks sleep on."""
+
+    EmptyCache: grpc.UnaryUnaryMultiCallable[
+        gradwire.worker.v1.worker_pb2.EmptyCacheRequest,
+        gradwire.worker.v1.worker_pb2.EmptyCacheResponse,
+    ]
+    """Give back memory that is held without need."""
+
     Shutdown: grpc.UnaryUnaryMultiCallable[
         gradwire.worker.v1.worker_pb2.ShutdownRequest,
         gradwire.worker.v1.worker_pb2.ShutdownResponse,
@@ -167,6 +185,24 @@ class WorkerServiceAsyncStub:
         gradwire.worker.v1.worker_pb2.GetChecksumsResponse,
     ]
     """Hash the weights as ExportWeights would write them."""
+
+    Sleep: grpc.aio.UnaryUnaryMultiCallable[
+        gradwire.worker.v1.worker_pb2.SleepRequest,
+        gradwire.worker.v1.worker_pb2.SleepResponse,
+    ]
+    """Put parts of the rank to sleep. On an error, on any rank, nothing changes."""
+
+    Wake: grpc.aio.UnaryUnaryMultiCallable[
+        gradwire.worker.v1.worker_pb2.WakeRequest,
+        gradwire.worker.v1.worker_pb2.WakeResponse,
+    ]
+    """Undo Sleep, all of it. On an error for want of memory, all ranks sleep on."""
+
+    EmptyCache: grpc.aio.UnaryUnaryMultiCallable[
+        gradwire.worker.v1.worker_pb2.EmptyCacheRequest,
+        gradwire.worker.v1.worker_pb2.EmptyCacheResponse,
+    ]
+    """Give back memory that is held without need."""
 
     Shutdown: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.worker.v1.worker_pb2.ShutdownRequest,
@@ -266,6 +302,30 @@ class WorkerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[gradwire.worker.v1.worker_pb2.GetChecksumsResponse, collections.abc.Awaitable[gradwire.worker.v1.worker_pb2.GetChecksumsResponse]]:
         """Hash the weights as ExportWeights would write them."""
+
+    @abc.abstractmethod
+    def Sleep(
+        self,
+        request: gradwire.worker.v1.worker_pb2.SleepRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[gradwire.worker.v1.worker_pb2.SleepResponse, collections.abc.Awaitable[gradwire.worker.v1.worker_pb2.SleepResponse]]:
+        """Put parts of the rank to sleep. On an error, on any rank, nothing changes."""
+
+    @abc.abstractmethod
+    def Wake(
+        self,
+        request: gradwire.worker.v1.worker_pb2.WakeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[gradwire.worker.v1.worker_pb2.WakeResponse, collections.abc.Awaitable[gradwire.worker.v1.worker_pb2.WakeResponse]]:
+        """Undo Sleep, all of it. On an error for want of memory, all ranks sleep on."""
+
+    @abc.abstractmethod
+    def EmptyCache(
+        self,
+        request: gradwire.worker.v1.worker_pb2.EmptyCacheRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[gradwire.worker.v1.worker_pb2.EmptyCacheResponse, collections.abc.Awaitable[gradwire.worker.v1.worker_pb2.EmptyCacheResponse]]:
+        """Give back memory that is held without need."""
 
     @abc.abstractmethod
     def Shutdown(

@@ -51,24 +51,22 @@ async def sample(job: SamplingJob, request: SampleRequest) -> AsyncGenerator[Sam
             await events.aclose()
 
 
-async def sleep(job: SamplingJob, level: int) -> tuple[MemoryReport, bool]:
-    """Put the engine to sleep; whether it was awake. Shield it: the job's state follows the engine's."""
-    changed = job.state is not JobState.SLEEPING
+async def sleep(job: SamplingJob, level: int) -> MemoryReport:
+    """Put the engine to sleep. Shield it: the job's state follows the engine's."""
     memory = await job.engine.sleep(level)
     job.set_state(JobState.SLEEPING, f"asleep, level {level}")
-    return memory, changed
+    return memory
 
 
-async def wake(job: SamplingJob, tags: Sequence[str] | None) -> tuple[MemoryReport, bool]:
-    """Wake the engine, or parts of it; whether it slept. Shield it, too."""
-    changed = job.state is JobState.SLEEPING
+async def wake(job: SamplingJob, tags: Sequence[str] | None) -> MemoryReport:
+    """Wake the engine, or parts of it. Shield it, too."""
     memory = await job.engine.wake(tags)
     version = await job.engine.weight_version()
     if version != job.weight_version:  # the weights were dropped, and are those of the model's folder again
         job.set_version(version)
     if tags is None or "kv_cache" in tags:
         job.set_state(JobState.READY, "awake")
-    return memory, changed
+    return memory
 
 
 @dataclass(slots=True)

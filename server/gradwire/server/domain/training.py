@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.operations import Operation
 from gradwire.server.domain.registry import TrainingJob
+from gradwire.server.engines.training import SleepMode
+from gradwire.server.engines.weights import MemoryReport
 from gradwire.server.errors import FailedPrecondition, GradwireError, Unavailable
 
 T = TypeVar("T")
@@ -66,3 +69,30 @@ async def guarded(job: TrainingJob, apply: Callable[[], Awaitable[T]]) -> T:
                 subject=job.name,
             ) from error
         raise
+
+
+async def sleep(job: TrainingJob, mode: SleepMode, *, timeout: float | None) -> MemoryReport:
+    """Put parts of the trainer to sleep, after the operations that came before. Asking twice is fine."""
+
+    async def apply() -> MemoryReport:
+        memory = await job.engine.sleep(mode)
+        job.set_state(JobState.SLEEPING, f"asleep ({mode})")
+        return memory
+
+    return (await operate(job, Operation(), apply, timeout=timeout)).value
+
+
+async def wake(job: TrainingJob, *, timeout: float | None) -> MemoryReport:
+    """Wake all of the trainer. One that cannot, for want of memory, sleeps on."""
+
+    async def apply() -> MemoryReport:
+        memory = await job.engine.wake()
+        job.set_state(JobState.READY, "awake")
+        return memory
+
+    return (await operate(job, Operation(), apply, timeout=timeout)).value
+
+
+async def empty_cache(job: TrainingJob, *, timeout: float | None) -> MemoryReport:
+    """Give back what the trainer holds without need, between two operations. Legal while it sleeps."""
+    return (await operate(job, Operation(), job.engine.empty_cache, timeout=timeout)).value

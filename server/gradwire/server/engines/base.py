@@ -20,6 +20,7 @@ from gradwire.server.engines.training import (
     ForwardResult,
     FwdBwdResult,
     LossSpec,
+    SleepMode,
     StepResult,
     TrainingBatch,
     TrainingConfig,
@@ -150,6 +151,18 @@ class TrainingEngine(Protocol):
 
     async def checksums(self, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
         """Checksums of the weights as `export_weights` would write them in `dtype`."""
+
+    async def sleep(self, mode: SleepMode) -> MemoryReport:
+        """Give memory back: what `mode` names sleeps, beside what sleeps already. All or nothing on an error.
+
+        Calls that need what sleeps raise FailedPrecondition (TRAINER_ASLEEP): nothing wakes by itself.
+        """
+
+    async def wake(self) -> MemoryReport:
+        """Undo `sleep`, all of it: every number is as it was. An error leaves it asleep and whole."""
+
+    async def empty_cache(self) -> MemoryReport:
+        """Give back memory that is held without need. Changes no number."""
 
     async def check_health(self) -> None:
         """Raises Unavailable when a worker is dead."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -133,3 +134,30 @@ class CheckpointInfo:
     step: int
     nbytes: int
     created_unix: float
+
+
+class TrainerPart(StrEnum):
+    """What of a trainer can sleep by itself."""
+
+    MODEL = "model"  # the parameters of forward and backward; what a sync reads
+    TRAINING = "training"  # gradients, master weights and optimizer state
+
+
+class SleepMode(StrEnum):
+    """What a trainer is asked to put to sleep, beside what sleeps already."""
+
+    ALL = "all"
+    NON_LP = "non_lp"  # all but the low-precision parameters, which can still be synced
+    LP_PARAMS = "lp_params"  # the low-precision parameters: those of forward and backward, in whatever dtype
+
+    @property
+    def parts(self) -> frozenset[TrainerPart]:
+        """The parts that it names."""
+        return _PARTS[self]
+
+
+_PARTS = {
+    SleepMode.ALL: frozenset(TrainerPart),
+    SleepMode.NON_LP: frozenset({TrainerPart.TRAINING}),
+    SleepMode.LP_PARAMS: frozenset({TrainerPart.MODEL}),
+}

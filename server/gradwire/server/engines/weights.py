@@ -48,7 +48,11 @@ class TensorChecksum:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Bytes a set of processes holds (resident; device memory on a GPU) around an operation."""
+    """Bytes a set of processes holds (resident; device memory on a GPU) around an operation.
+
+    `changed` is False when there was nothing to do: what should sleep slept, what should wake was awake.
+    """
 
     before_bytes: int
     after_bytes: int
+    changed: bool = True

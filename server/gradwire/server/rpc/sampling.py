@@ -196,16 +196,16 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
     async def Sleep(self, request: sampling_pb2.SleepRequest, context: Any) -> sampling_pb2.SleepResponse:
         job = self._job(request)
         # Shielded, as waking is: the engine ends what it has begun when the caller goes away.
-        memory, changed = await asyncio.shield(asyncio.ensure_future(sleep(job, request.level or 1)))
-        return sampling_pb2.SleepResponse(memory=encode_memory(memory), changed=changed)
+        memory = await asyncio.shield(asyncio.ensure_future(sleep(job, request.level or 1)))
+        return sampling_pb2.SleepResponse(memory=encode_memory(memory), changed=memory.changed)
 
     async def Wake(self, request: sampling_pb2.WakeRequest, context: Any) -> sampling_pb2.WakeResponse:
         job = self._job(request)
         tags: Sequence[str] | None = None
         if request.part != sampling_pb2.WAKE_PART_UNSPECIFIED:
             tags = ["weights" if request.part == sampling_pb2.WAKE_PART_WEIGHTS else "kv_cache"]
-        memory, changed = await asyncio.shield(asyncio.ensure_future(wake(job, tags)))
-        return sampling_pb2.WakeResponse(memory=encode_memory(memory), changed=changed)
+        memory = await asyncio.shield(asyncio.ensure_future(wake(job, tags)))
+        return sampling_pb2.WakeResponse(memory=encode_memory(memory), changed=memory.changed)
 
     async def ResetPrefixCache(
         self, request: sampling_pb2.ResetPrefixCacheRequest, context: Any

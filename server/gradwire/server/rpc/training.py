@@ -12,19 +12,26 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from gradwire.server.codec.batch import DecodedBatch, decode_batch, fill_column, in_request_terms
-from gradwire.server.codec.jobs import struct_to_dict
+from gradwire.server.codec.jobs import encode_memory, struct_to_dict
 from gradwire.server.codec.times import duration, timestamp
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import CheckpointStore
 from gradwire.server.domain.registry import JobRegistry, TrainingJob
-from gradwire.server.domain.training import Timed, guarded, operate
+from gradwire.server.domain.training import Timed, empty_cache, guarded, operate, sleep, wake
 from gradwire.server.domain.uploads import UploadStore
-from gradwire.server.engines.training import CheckpointInfo, LossSpec
-from gradwire.server.errors import InvalidArgument, Unimplemented
+from gradwire.server.engines.training import CheckpointInfo, LossSpec, SleepMode
+from gradwire.server.errors import InvalidArgument
 from gradwire.server.losses.registry import resolve_loss
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.server.rpc.operation import operation_of, time_left
 from gradwire.v1 import sampling_pb2, training_pb2, training_pb2_grpc
+
+SLEEP_MODES = {
+    training_pb2.TRAINING_SLEEP_MODE_UNSPECIFIED: SleepMode.ALL,
+    training_pb2.TRAINING_SLEEP_MODE_ALL: SleepMode.ALL,
+    training_pb2.TRAINING_SLEEP_MODE_NON_LP: SleepMode.NON_LP,
+    training_pb2.TRAINING_SLEEP_MODE_LP_PARAMS: SleepMode.LP_PARAMS,
+}
 
 
 def _timing(timed: Timed[Any]) -> sampling_pb2.Timing:
@@ -229,21 +236,23 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
             next_page_token=str(start + size) if more else "",
         )
 
-    async def SleepTraining(self, request: Any, context: Any) -> training_pb2.SleepTrainingResponse:
-        raise _no_sleep("SleepTraining", self._job(request))
+    async def SleepTraining(
+        self, request: training_pb2.SleepTrainingRequest, context: Any
+    ) -> training_pb2.SleepTrainingResponse:
+        memory = await sleep(self._job(request), SLEEP_MODES[request.mode], timeout=time_left(context))
+        return training_pb2.SleepTrainingResponse(memory=encode_memory(memory), changed=memory.changed)
 
-    async def WakeTraining(self, request: Any, context: Any) -> training_pb2.WakeTrainingResponse:
-        raise _no_sleep("WakeTraining", self._job(request))
+    async def WakeTraining(
+        self, request: training_pb2.WakeTrainingRequest, context: Any
+    ) -> training_pb2.WakeTrainingResponse:
+        memory = await wake(self._job(request), timeout=time_left(context))
+        return training_pb2.WakeTrainingResponse(memory=encode_memory(memory), changed=memory.changed)
 
-    async def EmptyTrainingCache(self, request: Any, context: Any) -> training_pb2.EmptyTrainingCacheResponse:
-        raise _no_sleep("EmptyTrainingCache", self._job(request))
-
-
-def _no_sleep(method: str, job: TrainingJob) -> Unimplemented:
-    return Unimplemented(
-        "NOT_IN_THIS_VERSION",
-        f"{method}: trainers of this version do not sleep; save a checkpoint and destroy {job.name} to free its memory",
-    )
+    async def EmptyTrainingCache(
+        self, request: training_pb2.EmptyTrainingCacheRequest, context: Any
+    ) -> training_pb2.EmptyTrainingCacheResponse:
+        memory = await empty_cache(self._job(request), timeout=time_left(context))
+        return training_pb2.EmptyTrainingCacheResponse(memory=encode_memory(memory))
 
 
 def with_defaults(decoded: DecodedBatch, loss: LossSpec) -> DecodedBatch:

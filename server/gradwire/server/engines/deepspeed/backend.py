@@ -16,6 +16,7 @@ import torch
 from gradwire.server.engines.deepspeed.collective import Ranks
 from gradwire.server.engines.deepspeed.model import PolicyModel, load_policy
 from gradwire.server.engines.deepspeed.optimizer import deepspeed_config, make_optimizer
+from gradwire.server.engines.deepspeed.storages import own_memory
 from gradwire.server.engines.training import TrainingConfig
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
@@ -55,6 +56,7 @@ def start_backend(config: TrainingConfig, *, rank: int, world: int, master_port:
         lora=config.lora,
         seed=config.seed,
     )
+    own_memory(policy)  # or it could never sleep
     deepspeed = _import_deepspeed()
     deepspeed.init_distributed("nccl" if cuda else "gloo", timeout=COLLECTIVE_TIMEOUT)
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")

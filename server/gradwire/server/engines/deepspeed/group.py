@@ -27,11 +27,12 @@ from gradwire.server.engines.training import (
     ForwardResult,
     FwdBwdResult,
     LossSpec,
+    SleepMode,
     StepResult,
     TrainingBatch,
     TrainingConfig,
 )
-from gradwire.server.engines.weights import TensorChecksum, WeightManifest
+from gradwire.server.engines.weights import MemoryReport, TensorChecksum, WeightManifest
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.losses import LossNormalizer, resolve_loss
 from gradwire.server.losses.checks import check_layout, check_loss_batch, check_token_ids, default_mask
@@ -210,6 +211,22 @@ class DeepSpeedTrainer:
         (first, *_) = await self._group.operate("GetChecksums", self._alike(request))
         return [TensorChecksum(c.name, c.dtype, tuple(c.shape), c.sha256) for c in first.checksums]
 
+    async def sleep(self, mode: SleepMode) -> MemoryReport:
+        """Give memory back: what `mode` names sleeps, beside what sleeps already.
+
+        Waits for the running operation. On an error all stays as it was: ResourceExhausted (SPILL_FAILED) where
+        there is no room for what sleeps.
+        """
+        return _memory(await self._group.operate("Sleep", self._alike(pb.SleepRequest(mode=mode.value))))
+
+    async def wake(self) -> MemoryReport:
+        """Undo `sleep`, all of it. ResourceExhausted (NO_MEMORY_TO_WAKE) leaves it asleep and whole."""
+        return _memory(await self._group.operate("Wake", self._alike(pb.WakeRequest())))
+
+    async def empty_cache(self) -> MemoryReport:
+        """Give back memory that is held without need. Changes no number."""
+        return _memory(await self._group.operate("EmptyCache", self._alike(pb.EmptyCacheRequest())))
+
     async def check_health(self) -> None:
         """Raises Unavailable when a worker is dead or does not answer. Does not wait for operations."""
         await self._group.check_health()
@@ -230,6 +247,14 @@ class DeepSpeedTrainer:
         if world == 1:
             return [np.arange(batch.num_rows)]
         return await asyncio.to_thread(split_rows, batch.input_ids, batch.row_offsets, mask, world)
+
+
+def _memory(answers: Sequence[Any]) -> MemoryReport:
+    """The workers' reports as one."""
+    memory = [answer.memory for answer in answers]
+    return MemoryReport(
+        sum(m.before_bytes for m in memory), sum(m.after_bytes for m in memory), any(m.changed for m in memory)
+    )
 
 
 def _joined(

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from gradwire.server.engines.spill import SPILL_FOLDER
 from gradwire.server.errors import Unavailable
 
 MODULE = "gradwire.server.engines.deepspeed.worker"
@@ -23,7 +24,7 @@ MODULE = "gradwire.server.engines.deepspeed.worker"
 # What a worker may inherit. Ranks and rendezvous of a surrounding job, credentials and proxies are none of its.
 KEPT = (
     "PATH", "HOME", "USER", "TMPDIR", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH",
-    "VIRTUAL_ENV", "XDG_CACHE_HOME", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
+    "VIRTUAL_ENV", "XDG_CACHE_HOME", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", SPILL_FOLDER,
 )  # fmt: skip
 KEPT_PREFIXES = (
     "HF_", "TRANSFORMERS_", "TORCH_", "PYTORCH_", "NCCL_", "GLOO_", "DS_", "OMP_", "GOMP_", "MKL_",

@@ -19,6 +19,8 @@ from typing import IO
 import torch
 from torch import Tensor
 
+from gradwire.server.engines.host_memory import bytes_of
+
 DTYPE_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.uint8: "U8"}
 DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
@@ -96,4 +98,4 @@ class TensorFileWriter:
 def tensor_bytes(tensor: Tensor, dtype: str) -> memoryview:
     """Row-major little-endian bytes of a tensor in `dtype`, rounded to nearest even."""
     dense = tensor.detach().to(device="cpu", dtype=DTYPES[dtype]).contiguous()
-    return memoryview(dense.reshape(-1).view(torch.uint8).numpy())
+    return bytes_of(dense)

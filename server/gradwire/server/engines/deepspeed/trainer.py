@@ -21,8 +21,10 @@ from gradwire.server.engines.deepspeed.backend import start_backend
 from gradwire.server.engines.deepspeed.gradients import all_finite, gradient_store, restore, snapshot
 from gradwire.server.engines.deepspeed.model import tensors_of
 from gradwire.server.engines.deepspeed.packing import MicroBatch, plan
+from gradwire.server.engines.deepspeed.residency import Residency, release_unused
 from gradwire.server.engines.deepspeed.schedule import learning_rate
-from gradwire.server.engines.training import StepResult, TrainingConfig
+from gradwire.server.engines.deepspeed.storages import model_storages, training_storages
+from gradwire.server.engines.training import StepResult, TrainerPart, TrainingConfig
 from gradwire.server.errors import FailedPrecondition, InvalidArgument
 from gradwire.server.losses import LossConfig, LossNormalizer, resolve_loss
 from gradwire.server.losses.inputs import LossInputs
@@ -62,6 +64,15 @@ class Trainer:
         self.engine, self.policy, self.ranks = started.engine, started.policy, started.ranks
         self.optimizer = started.optimizer
         self.gradients = gradient_store(self.engine)
+        self.residency = Residency(
+            self.ranks,
+            {
+                TrainerPart.MODEL: lambda: model_storages(self.policy),
+                TrainerPart.TRAINING: lambda: training_storages(
+                    self.policy, self.engine.optimizer, self.optimizer, self.gradients
+                ),
+            },
+        )
         self.accumulated = 0  # fwd_bwd calls since the last step
         self.steps = 0
         self.weight_version = 0
@@ -131,6 +142,12 @@ class Trainer:
         self.steps += 1
         self.weight_version += 1
         return StepResult(grad_norm=norm, lr=rate, weight_version=self.weight_version, step=self.steps)
+
+    def empty_cache(self) -> None:
+        """Give back what allocators, and DeepSpeed at stage 3, hold without need. Nothing that counts changes."""
+        if self.engine.zero_optimization_stage() == 3 and TrainerPart.MODEL not in self.residency.asleep:
+            self.engine.empty_partition_cache()
+        release_unused()
 
     def _one_round(
         self,

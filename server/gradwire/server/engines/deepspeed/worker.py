@@ -28,6 +28,7 @@ import numpy as np
 from gradwire.server.codec.status import DETAILS_KEY, to_status
 from gradwire.server.engines.deepspeed import messages as m
 from gradwire.server.engines.deepspeed.lifeline import tie_to_parent
+from gradwire.server.engines.training import SleepMode, TrainerPart
 from gradwire.server.errors import FailedPrecondition, GradwireError
 from gradwire.server.losses import LossNormalizer
 from gradwire.worker.v1 import worker_pb2 as pb
@@ -37,6 +38,17 @@ if TYPE_CHECKING:
     from gradwire.server.engines.deepspeed.trainer import RankBatch, Trainer
 
 MESSAGE_LIMIT = 1 << 30
+NEEDS = {
+    "FwdBwd": frozenset(TrainerPart),
+    "FwdNoGrad": frozenset({TrainerPart.MODEL}),
+    "Step": frozenset(TrainerPart),
+    "SaveCheckpoint": frozenset(TrainerPart),
+    "LoadCheckpoint": frozenset(TrainerPart),
+    "ExportWeights": frozenset({TrainerPart.MODEL}),
+    "GetNorm": frozenset({TrainerPart.MODEL}),
+    "GetChecksums": frozenset({TrainerPart.MODEL}),
+}
+"""What must be awake for a call. All ranks sleep alike, so all refuse alike."""
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 log = logging.getLogger("gradwire.worker")
@@ -183,6 +195,32 @@ class WorkerServicer(rpc.WorkerServiceServicer):
 
         return self._call(context, "GetChecksums", action)
 
+    def Sleep(self, request: pb.SleepRequest, context: grpc.ServicerContext) -> pb.SleepResponse:
+        def sleep() -> bool:
+            return self.trainer.residency.sleep(SleepMode(request.mode).parts)
+
+        return self._call(context, "Sleep", lambda: pb.SleepResponse(memory=self._measured(sleep)))
+
+    def Wake(self, request: pb.WakeRequest, context: grpc.ServicerContext) -> pb.WakeResponse:
+        return self._call(
+            context, "Wake", lambda: pb.WakeResponse(memory=self._measured(lambda: self.trainer.residency.wake()))
+        )
+
+    def EmptyCache(self, request: pb.EmptyCacheRequest, context: grpc.ServicerContext) -> pb.EmptyCacheResponse:
+        def empty() -> bool:
+            self.trainer.empty_cache()
+            return True
+
+        return self._call(context, "EmptyCache", lambda: pb.EmptyCacheResponse(memory=self._measured(empty)))
+
+    def _measured(self, action: Callable[[], bool]) -> pb.Memory:
+        """Do it; what this process held before and after, and whether it changed anything."""
+        from gradwire.server.engines.deepspeed.residency import held_bytes
+
+        before = held_bytes()
+        changed = action()
+        return pb.Memory(before_bytes=before, after_bytes=held_bytes(), changed=changed)
+
     def Shutdown(self, request: pb.ShutdownRequest, context: grpc.ServicerContext) -> pb.ShutdownResponse:
         self._main.stop()
         return pb.ShutdownResponse()
@@ -208,8 +246,14 @@ class WorkerServicer(rpc.WorkerServiceServicer):
 
     def _call(self, context: grpc.ServicerContext, name: str, action: Callable[[], Any]) -> Any:
         """Run an action on the main thread; errors become statuses with details."""
+
+        def awake() -> Any:
+            if parts := NEEDS.get(name):
+                self.trainer.residency.require(name, parts)
+            return action()
+
         try:
-            return self._main.submit(name, action).result()
+            return self._main.submit(name, awake).result()
         except GradwireError as error:
             _abort(context, error)
         except Exception as error:

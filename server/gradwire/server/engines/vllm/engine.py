@@ -237,10 +237,11 @@ class VllmSampler:
 
         Level 1 keeps the weights (on the CPU in a file on disk, on a GPU in host memory). Level 2
         drops them: `wake` loads the model's folder, and the weight version is 0 again. Asking twice
-        is fine and changes nothing.
+        is fine and changes nothing. Raises ResourceExhausted when the weights find no room; the engine
+        stays awake then.
         """
         async with self._lifecycle:
-            return await self._sleep.sleep(level)
+            return await self._sleep.sleep(level, paused=self._paused)
 
     async def wake(self, tags: Sequence[str] | None) -> MemoryReport:
         """Undo `sleep`: all of it (None), or "weights" first and "kv_cache" later.

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gradwire.server.engines.resident import resident_bytes
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.vllm import processes
 from gradwire.server.engines.vllm.errors import engine_dead, translated
@@ -103,8 +104,9 @@ class EngineLink:
         return answers
 
     async def memory(self) -> int:
-        """Resident bytes of the engine's processes."""
-        return processes.resident_bytes(await asyncio.to_thread(processes.engine_processes, self.llm))
+        """Bytes that the engine's processes hold, see resident.py."""
+        llm = self.llm
+        return await asyncio.to_thread(lambda: resident_bytes(processes.engine_processes(llm)))
 
     async def stop(self) -> None:
         """Stop the engine's processes; returns when they are gone. Legal twice."""

@@ -25,15 +25,6 @@ def engine_processes(llm: AsyncLLM) -> Processes:
     return found
 
 
-def resident_bytes(processes: Processes) -> int:
-    """Memory that they hold, shared pages counted in each."""
-    total = 0
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += process.memory_info().rss
-    return total
-
-
 def kill_leftovers(processes: Processes, *, grace_s: float) -> None:
     """Wait for their end, then make it. Blocks."""
     _, alive = psutil.wait_procs(list(processes), timeout=grace_s)

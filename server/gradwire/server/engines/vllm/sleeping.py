@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from gradwire.server.engines.vllm.link import EngineLink
 from gradwire.server.engines.weights import MemoryReport
-from gradwire.server.errors import FailedPrecondition, InvalidArgument
+from gradwire.server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
 
 TAGS = ("weights", "kv_cache")  # in the order in which they may wake
 
@@ -29,19 +29,32 @@ class SleepState:
         """Raises FailedPrecondition when any of these is asleep."""
         if self._asleep.intersection(tags):
             raise FailedPrecondition(
-                "SAMPLER_ASLEEP", f"the engine's {' and '.join(sorted(self._asleep))} are asleep; wake it first"
+                "SAMPLER_ASLEEP",
+                f"the engine's {' and '.join(sorted(self._asleep))} are asleep; call Wake first "
+                "(sampling.wake in Python)",
             )
 
-    async def sleep(self, level: int) -> MemoryReport:
-        """Put all to sleep; what sleeps already stays at its level."""
+    async def sleep(self, level: int, *, paused: bool) -> MemoryReport:
+        """Put all to sleep; what sleeps already stays at its level. `paused`: sampling was paused before.
+
+        Raises ResourceExhausted when there is no room for what sleeps; then all is awake as before.
+        """
         if level not in (1, 2):
             raise InvalidArgument.at("level", f"must be 1 or 2, not {level}")
         before = await self._link.memory()
-        if self._asleep != set(TAGS):
-            if "weights" not in self._asleep:
-                self._level = level
-            self._asleep = set(TAGS)  # first: no request may come in any more
+        awake = set(TAGS) - self._asleep
+        if not awake:
+            return MemoryReport(before, before, changed=False)
+        if "weights" in awake:
+            self._level = level
+        self._asleep = set(TAGS)  # first: no request may come in any more
+        try:
             await self._link.call_to_the_end(self._link.llm.sleep(level, mode="abort"))
+        except Unavailable:
+            raise
+        except Exception as error:
+            await self._undo(awake, paused=paused)
+            raise ResourceExhausted("SLEEP_FAILED", f"the sampler stays as it was: {_text(error)}") from error
         return MemoryReport(before, await self._link.memory())
 
     async def wake(self, tags: Sequence[str] | None, *, paused: bool) -> MemoryReport:
@@ -58,7 +71,7 @@ class SleepState:
             if self._asleep == {tag} and paused:  # vLLM resumes by itself when all is awake
                 await self._link.call(self._link.llm.pause_generation(mode="keep", clear_cache=False))
             self._asleep.discard(tag)
-        return MemoryReport(before, await self._link.memory())
+        return MemoryReport(before, await self._link.memory(), changed=bool(wanted))
 
     async def _wake(self, tag: str) -> None:
         llm = self._link.llm
@@ -67,3 +80,18 @@ class SleepState:
             if not self._link.cpu:  # on the CPU waking has loaded them
                 await self._link.workers("reload_from_folder")
             await self._link.call(llm.update_weight_version("0"))
+
+    async def _undo(self, awake: set[str], *, paused: bool) -> None:
+        """After a sleep that failed: a worker that did fall asleep wakes, and vLLM's scheduler goes on.
+
+        vLLM itself believes that nothing sleeps, so the workers are asked directly.
+        """
+        await self._link.call_to_the_end(self._link.llm.collective_rpc("wake_up", args=(sorted(awake),)))
+        if awake == set(TAGS) and not paused:
+            await self._link.call(self._link.llm.resume_generation())
+        self._asleep -= awake
+
+
+def _text(error: Exception) -> str:
+    """A worker's error comes wrapped in vLLM's words; its own stand at the end of the first line."""
+    return str(error).strip().splitlines()[0][:500] if str(error).strip() else type(error).__name__

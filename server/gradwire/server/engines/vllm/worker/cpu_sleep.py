@@ -7,11 +7,7 @@ loads the model's folder. Storages are emptied and refilled in place, so every v
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import IO
 
 import torch
 from torch import nn
@@ -19,10 +15,10 @@ from vllm.config import set_current_vllm_config
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.v1.worker.cpu_worker import CPUWorker
 
-from gradwire.server.engines.vllm.worker import cpu_linear, host_memory
+from gradwire.server.engines import host_memory
+from gradwire.server.engines.spill import SpillFile
+from gradwire.server.engines.vllm.worker import cpu_linear
 from gradwire.server.engines.vllm.worker.staging import require_all
-
-SPILL_FOLDER = "GRADWIRE_SPILL_DIR"  # must not be in memory (tmpfs), or nothing is gained
 
 
 class _Asleep:
@@ -31,7 +27,7 @@ class _Asleep:
     def __init__(self) -> None:
         self.kv_sizes: list[tuple[torch.Tensor, int]] = []
         self.weight_sizes: list[tuple[torch.Tensor, int]] = []
-        self.spill: IO[bytes] | None = None
+        self.spill: SpillFile | None = None
 
 
 def install() -> None:
@@ -94,9 +90,8 @@ def _restore_weights(worker: CPUWorker, state: _Asleep) -> None:
         weights = loader.get_all_weights(worker.model_config, model)
         require_all(dict(model.named_parameters()), model.load_weights(weights))
     else:
-        state.spill.seek(0)
         for parameter in model.parameters():
-            _read_into(state.spill, parameter.data)
+            state.spill.read_into(host_memory.bytes_of(parameter.data))
         state.spill.close()
         state.spill = None
     for module in model.modules():
@@ -106,23 +101,15 @@ def _restore_weights(worker: CPUWorker, state: _Asleep) -> None:
     host_memory.release_to_system()
 
 
-def _spill(tensors: list[torch.Tensor]) -> IO[bytes]:
-    """The tensors' bytes in an unnamed file, out of the page cache as far as the kernel agrees."""
-    file = tempfile.TemporaryFile(dir=_spill_folder())  # noqa: SIM115  it lives as long as the sleep
-    for tensor in tensors:
-        file.write(host_memory.bytes_of(tensor))
-    file.flush()
-    os.fdatasync(file.fileno())
-    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+def _spill(tensors: list[torch.Tensor]) -> SpillFile:
+    """The tensors' bytes in a file. ResourceExhausted when they do not fit; nothing has changed then."""
+    views = [host_memory.bytes_of(tensor) for tensor in tensors]
+    file = SpillFile(sum(view.nbytes for view in views))
+    try:
+        for view in views:
+            file.write(view)
+        file.finish()
+    except BaseException:
+        file.close()
+        raise
     return file
-
-
-def _read_into(file: IO[bytes], tensor: torch.Tensor) -> None:
-    view = host_memory.bytes_of(tensor)
-    if file.readinto(view) != view.nbytes:  # type: ignore[attr-defined]
-        raise RuntimeError("the file of sleeping weights is too short")
-
-
-def _spill_folder() -> str:
-    chosen = os.environ.get(SPILL_FOLDER, "/var/tmp")  # kept on disk, unlike /tmp on many systems
-    return chosen if Path(chosen).is_dir() else tempfile.gettempdir()

@@ -11,7 +11,8 @@ import hashlib
 import torch
 from torch import nn
 
-from gradwire.server.engines.vllm.worker import cpu_linear, host_memory
+from gradwire.server.engines import host_memory
+from gradwire.server.engines.vllm.worker import cpu_linear
 from gradwire.server.engines.vllm.worker.hf_names import hf_tensors
 
 DTYPE_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}

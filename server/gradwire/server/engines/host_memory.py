@@ -1,7 +1,7 @@
 """Giving freed memory back to the operating system.
 
 A freed tensor goes to the allocator, which keeps its pages; only when it is told does the
-process become smaller. vLLM preloads tcmalloc into its CPU processes.
+process become smaller. vLLM preloads tcmalloc into its CPU processes; trainers use glibc's.
 """
 
 from __future__ import annotations
@@ -13,14 +13,23 @@ import torch
 
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """A contiguous CPU tensor's own bytes, writable; valid while the tensor lives.
+    """A contiguous CPU tensor's own bytes, writable; the view keeps the tensor alive.
 
     Not by `tensor.numpy()`: that marks the storage as one that can never be freed.
     """
     if not tensor.is_contiguous() or tensor.device.type != "cpu":
         raise ValueError("only contiguous tensors in host memory show their bytes")
     nbytes = tensor.numel() * tensor.element_size()
-    return memoryview((ctypes.c_ubyte * nbytes).from_address(tensor.data_ptr())).cast("B")
+    if not nbytes:
+        return memoryview(b"")
+    block = (ctypes.c_ubyte * nbytes).from_address(tensor.data_ptr())
+    block.owner = tensor  # type: ignore[attr-defined]
+    return memoryview(block).cast("B")
+
+
+def whole(storage: torch.UntypedStorage) -> torch.Tensor:
+    """All bytes of a storage as a uint8 tensor [nbytes] on its device; no copy."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 def free(tensor: torch.Tensor) -> None:
@@ -33,7 +42,7 @@ def restore(tensor: torch.Tensor, nbytes: int, *, zero: bool = False) -> None:
     storage = tensor.untyped_storage()
     storage.resize_(nbytes)
     if zero:
-        torch.empty(0, dtype=torch.uint8).set_(storage).zero_()
+        whole(storage).zero_()
 
 
 def release_to_system() -> None:
