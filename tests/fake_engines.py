@@ -34,7 +34,9 @@ from gradwire.server.engines.training import (
     ForwardResult,
     FwdBwdResult,
     LossSpec,
+    SleepMode,
     StepResult,
+    TrainerPart,
     TrainingBatch,
     TrainingConfig,
 )

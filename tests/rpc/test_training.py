@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from grpc import StatusCode
 
 from gradwire.server.codec.tensor import array_to_tensor, tensor_to_array
 from gradwire.server.engines.sharedmem import SharedSegment
+from gradwire.server.errors import ResourceExhausted
 from gradwire.server.rpc import operation as operation_module
-from gradwire.v1 import operation_pb2, tensor_pb2, training_pb2
+from gradwire.v1 import job_pb2, operation_pb2, tensor_pb2, training_pb2
 from tests.rpc.support import Served, failure, small_batch
 
 
@@ -231,3 +233,69 @@ async def test_a_page_that_was_never_given_out_is_refused(served: Served) -> Non
     for token in ("x", "-1", "1.5", "²"):
         request = training_pb2.ListCheckpointsRequest(page_token=token)
         assert (await failure(served.training.ListCheckpoints(request))).fields == ["page_token"]
+
+
+async def state_of(served: Served, job_id: int) -> Any:
+    return (await served.jobs.GetJob(job_pb2.GetJobRequest(job_id=job_id))).job.state
+
+
+async def test_sleep_and_wake_say_what_they_changed(served: Served, job_id: int) -> None:
+    sleep = training_pb2.SleepTrainingRequest(job_id=job_id, mode=training_pb2.TRAINING_SLEEP_MODE_NON_LP)
+    first = await served.training.SleepTraining(sleep)
+    assert (first.changed, first.memory.before_bytes, first.memory.after_bytes) == (True, 2000, 1000)
+    assert not (await served.training.SleepTraining(sleep)).changed
+    assert await state_of(served, job_id) == job_pb2.JOB_STATE_SLEEPING
+    sleep.ClearField("mode")  # all
+    assert (await served.training.SleepTraining(sleep)).changed
+    assert (await served.training.EmptyTrainingCache(training_pb2.EmptyTrainingCacheRequest(job_id=job_id))).memory
+    wake = training_pb2.WakeTrainingRequest(job_id=job_id)
+    assert (await served.training.WakeTraining(wake)).changed
+    assert not (await served.training.WakeTraining(wake)).changed
+    assert await state_of(served, job_id) == job_pb2.JOB_STATE_READY
+    assert served.engines.trainers[0].applied == [
+        "sleep non_lp", "sleep non_lp", "sleep all", "empty_cache", "wake", "wake",
+    ]  # fmt: skip
+
+
+async def test_an_unknown_sleep_mode_is_named(served: Served, job_id: int) -> None:
+    unknown: Any = 9
+    failed = await failure(served.training.SleepTraining(training_pb2.SleepTrainingRequest(job_id=job_id, mode=unknown)))
+    assert failed.code is StatusCode.INVALID_ARGUMENT and "mode" in failed.fields
+    assert served.engines.trainers[0].applied == []
+
+
+async def test_sleep_waits_for_the_running_operation_and_outlives_its_caller(served: Served, job_id: int) -> None:
+    trainer = served.engines.trainers[0]
+    trainer.gate = asyncio.Event()
+    running = asyncio.create_task(_answer(served.training.FwdBwd(fwd_bwd(job_id))))
+    await trainer.begun.wait()
+    call = served.training.SleepTraining(training_pb2.SleepTrainingRequest(job_id=job_id))
+    await asyncio.sleep(0.1)
+    assert not call.done() and await state_of(served, job_id) == job_pb2.JOB_STATE_READY
+    trainer.gate.set()
+    await running
+    await call
+    assert trainer.applied == ["fwd_bwd", "sleep all"]
+
+    trainer.gate, trainer.begun = asyncio.Event(), asyncio.Event()
+    call = served.training.WakeTraining(training_pb2.WakeTrainingRequest(job_id=job_id))
+    waiting = asyncio.create_task(_answer(call))
+    await trainer.begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    trainer.gate.set()
+    async with asyncio.timeout(5):
+        while await state_of(served, job_id) != job_pb2.JOB_STATE_READY:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_sleep_that_finds_no_room_leaves_the_job_ready(served: Served, job_id: int) -> None:
+    served.engines.trainers[0].error = ResourceExhausted("SPILL_FAILED", "the disk is full")
+    failed = await failure(served.training.SleepTraining(training_pb2.SleepTrainingRequest(job_id=job_id)))
+    assert (failed.code, failed.reason) == (StatusCode.RESOURCE_EXHAUSTED, "SPILL_FAILED")
+    assert await state_of(served, job_id) == job_pb2.JOB_STATE_READY
+
+
+async def _answer(call: Awaitable[Any]) -> Any:
+    return await call

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from tests.serving import descendants
 pytestmark = pytest.mark.slow
 
 LOSS = LossSpec("grpo")
-VOCABULARY = 2048
+VOCABULARY = 4096
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     """A random Llama large enough to be seen among a process's own memory; its folder, and its parameters."""
     folder = tmp_path_factory.mktemp("llama")
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=512, intermediate_size=2048, num_hidden_layers=8,
+        vocab_size=VOCABULARY, hidden_size=512, intermediate_size=2048, num_hidden_layers=2,
         num_attention_heads=8, num_key_value_heads=8, max_position_embeddings=256,
     )  # fmt: skip
     made = LlamaForCausalLM(config)
@@ -62,9 +64,6 @@ async def test_memory_is_given_back_and_every_bit_returns(
         lp, non_lp = (size * parameters for size in sizes)
         result = await _accumulate_and_step(trainer, sleeping=lambda: _sleep_in_steps(trainer, lp, non_lp))
         assert result == expected
-        await trainer.sleep(SleepMode.ALL)
-        with pytest.raises(FailedPrecondition, match="WakeTraining"):
-            await trainer.step()
 
 
 async def _accumulate_and_step(trainer: DeepSpeedTrainer, sleeping: Any = None) -> tuple[float, list[TensorChecksum]]:
@@ -110,3 +109,79 @@ def _config(folder: Path, **changes: Any) -> TrainingConfig:
     return tiny_config(
         model="llama", model_path=str(folder), optimizer=OptimizerConfig(lr=1e-3, weight_decay=0.01), **changes
     )
+
+
+async def test_a_sleep_that_fails_leaves_all_ranks_awake_and_a_crash_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spill = tmp_path / "spill"
+    monkeypatch.setenv(SPILL_FOLDER, str(spill))
+    async with running(tiny_config(num_workers=2)) as trainer:
+        sums = await trainer.checksums("F32")
+        await trainer.fwd_bwd(random_batch(1, 8), LOSS)
+        with pytest.raises(ResourceExhausted, match=rf"{spill}: No such file") as caught:
+            await trainer.sleep(SleepMode.ALL)
+        assert caught.value.reason == "SPILL_FAILED"
+
+        spill.mkdir()
+        full, other = _workers()
+        unlimited = resource.prlimit(full, resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))
+        with pytest.raises(ResourceExhausted, match="File too large"):  # said by one rank, and followed by both
+            await trainer.sleep(SleepMode.ALL)
+        assert not _deleted_files(full, spill) and not _deleted_files(other, spill)
+        assert await trainer.checksums("F32") == sums
+        assert (await trainer.step()).grad_norm > 0
+
+        resource.prlimit(full, resource.RLIMIT_FSIZE, unlimited)
+        await _refusals(trainer, tmp_path)
+        assert _deleted_files(full, spill) and _deleted_files(other, spill)  # there, and nameless
+        assert not list(spill.iterdir())
+        os.kill(other, signal.SIGKILL)
+        with pytest.raises(Unavailable, match="signal 9"):
+            await asyncio.wait_for(_ill(trainer), 10)
+    assert not list(spill.iterdir())
+
+
+async def _refusals(trainer: DeepSpeedTrainer, folder: Path) -> None:
+    """What needs a sleeping part is refused, and says what to call; ends all asleep."""
+    batch = random_batch(1, 3)
+    assert (await trainer.sleep(SleepMode.NON_LP)).changed
+    manifest = await trainer.weight_manifest("F32")
+    for call in (
+        trainer.fwd_bwd(batch, LOSS),
+        trainer.step(),
+        trainer.save_checkpoint(folder / "a", name="a"),
+        trainer.load_checkpoint(folder / "a"),
+    ):
+        with pytest.raises(FailedPrecondition, match=r"gradients and optimizer state, which sleep; call WakeTraining"):
+            await call
+    assert (await trainer.sleep(SleepMode.LP_PARAMS)).changed
+    for reading in (
+        trainer.fwd_no_grad(batch),
+        trainer.weight_norm(),
+        trainer.checksums("F32"),
+        trainer.export_weights("gradwire-none", manifest),
+    ):
+        with pytest.raises(FailedPrecondition, match="weights, which sleep"):
+            await reading
+    assert not (await trainer.sleep(SleepMode.ALL)).changed
+
+
+async def _ill(trainer: DeepSpeedTrainer) -> None:
+    """Until the health check says that something is wrong."""
+    while True:
+        await trainer.check_health()
+        await asyncio.sleep(0.05)
+
+
+def _workers() -> list[int]:
+    return [pid for pid, line in descendants(os.getpid()).items() if "deepspeed.worker" in line]
+
+
+def _deleted_files(pid: int, folder: Path) -> list[str]:
+    """Open files of a process that have no name in the folder any more."""
+    targets = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            targets.append(os.readlink(link))  # noqa: PTH115
+    return [target for target in targets if target.startswith(str(folder)) and target.endswith("(deleted)")]

@@ -23,7 +23,7 @@ def bytes_of(tensor: torch.Tensor) -> memoryview:
     if not nbytes:
         return memoryview(b"")
     block = (ctypes.c_ubyte * nbytes).from_address(tensor.data_ptr())
-    block.owner = tensor  # type: ignore[attr-defined]
+    block.owner = tensor
     return memoryview(block).cast("B")
 
 

@@ -36,7 +36,7 @@ class SpillFile:
                 f"set {SPILL_FOLDER} to a folder on a disk",
             )
         try:
-            self._file = tempfile.TemporaryFile(dir=self.folder, buffering=0)
+            self._file = tempfile.TemporaryFile(dir=self.folder, buffering=0)  # noqa: SIM115  it lives as long as the sleep
         except OSError as error:
             raise self._failed(error) from error
         try:

@@ -61,7 +61,7 @@ class Residency:
         wanted = sorted(parts - self.asleep)
         sleepers = {part: _Sleeper(self._parts[part]()) for part in wanted if part in self._parts}
         try:
-            self._ranks.attempt(lambda: [sleeper.copy() for sleeper in sleepers.values()])
+            self._ranks.attempt(lambda: _each(_Sleeper.copy, sleepers.values()))
         except BaseException:
             for sleeper in sleepers.values():
                 sleeper.forget()
@@ -76,7 +76,7 @@ class Residency:
         """Wake everything; whether any part slept. ResourceExhausted leaves all ranks asleep, and whole."""
         sleepers = [self._asleep[part] for part in sorted(self._asleep)]
         try:
-            self._ranks.attempt(lambda: [sleeper.allocate() for sleeper in sleepers])
+            self._ranks.attempt(lambda: _each(_Sleeper.allocate, sleepers))
         except BaseException:
             for sleeper in sleepers:
                 sleeper.free()
@@ -129,6 +129,11 @@ class _Sleeper:
         if self._copies is not None:
             self._copies.read_back(self._storages.kept)
         self.forget()
+
+
+def _each(action: Callable[[_Sleeper], None], sleepers: Iterable[_Sleeper]) -> None:
+    for sleeper in sleepers:
+        action(sleeper)
 
 
 class _OnDisk:
