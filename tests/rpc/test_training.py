@@ -259,7 +259,8 @@ async def test_sleep_and_wake_say_what_they_changed(served: Served, job_id: int)
 
 async def test_an_unknown_sleep_mode_is_named(served: Served, job_id: int) -> None:
     unknown: Any = 9
-    failed = await failure(served.training.SleepTraining(training_pb2.SleepTrainingRequest(job_id=job_id, mode=unknown)))
+    request = training_pb2.SleepTrainingRequest(job_id=job_id, mode=unknown)
+    failed = await failure(served.training.SleepTraining(request))
     assert failed.code is StatusCode.INVALID_ARGUMENT and "mode" in failed.fields
     assert served.engines.trainers[0].applied == []
 
