@@ -6,7 +6,7 @@
 - engines import neither domain nor rpc nor http, and of codec only `status`: a trainer's worker is a small
   gRPC server itself, and its errors travel as all others do;
 - losses and models import no other part, save values of engines;
-- the client imports nothing of the server;
+- the client imports nothing of the server, and Ray in one module only, when it is used;
 - generated code is imported only where messages are read or written: in codec, rpc, http, `app`, the client,
   and `gradwire.worker` only by the trainer's two ends.
 """
@@ -109,11 +109,15 @@ def test_losses_and_models_stand_alone() -> None:
 def test_the_client_imports_nothing_of_the_server() -> None:
     clients = list(CLIENT.rglob("*.py"))
     assert clients
-    # Trajectories hold torch tensors, and prompts are measured by the model's tokenizer: imported where used.
+    # Trajectories hold torch tensors, prompts are measured by the model's tokenizer, and Ray finds a server: each is
+    # imported where it is used, which the test below shows.
     agentic = [path for path in clients if path.is_relative_to(CLIENT / "agentic")]
+    by_ray = [CLIENT / "arctic" / "ray_server.py"]
     assert agentic
-    assert_none([path for path in clients if path not in agentic], (OURS[:-1], "gradwire.worker", *HEAVY))
+    others = [path for path in clients if path not in agentic + by_ray]
+    assert_none(others, (OURS[:-1], "gradwire.worker", *HEAVY))
     assert_none(agentic, (OURS[:-1], "gradwire.worker", *HEAVY), except_for=("torch", "transformers"))
+    assert_none(by_ray, (OURS[:-1], "gradwire.worker", *HEAVY), except_for=("ray",))
 
 
 def test_generated_code_is_imported_only_where_messages_are_handled() -> None:
@@ -130,6 +134,7 @@ def test_generated_code_is_imported_only_where_messages_are_handled() -> None:
         ("gradwire.server.app", ("torch", "vllm", "deepspeed", "transformers")),
         ("gradwire.client", (*HEAVY, "gradwire.server", "uvicorn", "protovalidate")),
         ("gradwire.client.agentic", (*HEAVY, "gradwire.server", "openai")),
+        ("gradwire.client.arctic", (*HEAVY, "gradwire.server", "uvicorn", "protovalidate")),
     ],
 )
 def test_importing_brings_nothing_heavy_along(module: str, unwanted: tuple[str, ...]) -> None:

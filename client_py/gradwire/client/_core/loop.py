@@ -41,6 +41,15 @@ class LoopThread:
             raise
         return self._wait(asyncio.run_coroutine_threadsafe(work, self._loop))
 
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begins `work` on the loop, from any thread or loop; cancelling the future cancels it."""
+        try:
+            self._check_process()
+        except RuntimeError:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def call(self, work: Callable[[], T]) -> T:
         """Runs a plain function on the loop and waits: for what must begin there."""
 
@@ -85,12 +94,15 @@ class LoopThread:
             future.cancel()
             raise
 
-    def _check(self) -> None:
+    def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError(
                 "this process was forked from one that used a gradwire client, and gRPC does not survive a fork; "
                 "start processes with the spawn method (multiprocessing.get_context('spawn'))"
             )
+
+    def _check(self) -> None:
+        self._check_process()
         if threading.current_thread() is self._thread:
             raise RuntimeError(
                 "a sync client was called on the client's own event loop, which would wait for itself; "

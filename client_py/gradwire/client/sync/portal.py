@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from gradwire.client._core.loop import LoopThread, shared_loop
@@ -29,6 +30,10 @@ class Portal:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """As `LoopThread.run`."""
         return self._thread.run(work)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """As `LoopThread.submit`."""
+        return self._thread.submit(work)
 
     def call(self, work: Callable[[], T]) -> T:
         """As `LoopThread.call`."""

@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="serve every program on this machine without a token (loopback addresses only)",
     )
+    parser.add_argument("--stop-on-eof", action="store_true", help="end when stdin closes, as with its owner")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="of gradwire's log (info)")
 
 
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     import uvloop
 
-    return uvloop.run(_serve(settings, ready_line))
+    return uvloop.run(_serve(settings, ready_line, stop_on_eof=args.stop_on_eof))
 
 
 def _claim_stdout() -> TextIO:
@@ -72,7 +74,18 @@ def _claim_stdout() -> TextIO:
     return ours
 
 
-async def _serve(settings: Settings, ready_line: TextIO) -> int:
+def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Sets `stop` when stdin closes, which it does when its owner ends, however that happens."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=wait, name="stdin", daemon=True).start()
+
+
+async def _serve(settings: Settings, ready_line: TextIO, *, stop_on_eof: bool) -> int:
     from gradwire.server.app import App
     from gradwire.server.engines.factory import RealEngines
     from gradwire.server.models.catalog import RecipeError
@@ -82,6 +95,8 @@ async def _serve(settings: Settings, ready_line: TextIO) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if stop_on_eof:
+        _watch_stdin(loop, stop)
     began = time.monotonic()
 
     def progress(line: str) -> None:
