@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -31,6 +32,16 @@ def test_python_blocks_run(page: Path, server: ServerProcess, monkeypatch: pytes
         if not job.built_in:
             client.jobs.destroy(job)  # type: ignore[attr-defined]
     client.close()  # type: ignore[attr-defined]
+
+
+def test_curl_examples_run(server: ServerProcess, tmp_path: Path) -> None:
+    (script,) = blocks(ROOT / "docs" / "http.md", "bash")
+    script = "set -euo pipefail\n" + script.replace("127.0.0.1:8080", server.doors["http"])
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    said = ["services", "completions", "event: end", "JOB_KIND_TRAINING", "numMicroBatches", "gradNorm"]
+    places = [done.stdout.find(word) for word in said]
+    assert -1 not in places and places == sorted(places), done.stdout
 
 
 def test_settings_in_the_docs_are_settings() -> None:

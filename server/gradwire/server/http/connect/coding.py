@@ -62,7 +62,7 @@ class Json:
     long = _LONG_JSON
 
     def encode(self, message: Message) -> bytes:
-        return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()
+        return json_bytes(json_format.MessageToDict(message))
 
     def decode(self, data: bytes, kind: type[Message]) -> Message:
         try:
