@@ -37,6 +37,12 @@ def batch(ids: Any = IDS, real: Any = REAL, **columns: tensor_pb2.BatchTensor) -
     return message
 
 
+def with_groups(groups: list[Any]) -> training_pb2.TrainingBatch:
+    message = batch()
+    message.prompt_group_ids.CopyFrom(array_to_tensor(np.array(groups)))
+    return message
+
+
 def refused(message: training_pb2.TrainingBatch) -> tuple[str, str]:
     """Field and description of the one violation."""
     with pytest.raises(InvalidArgument) as caught:
@@ -118,13 +124,25 @@ def test_a_mask_that_was_left_out_is_warned_of() -> None:
         (batch(advantages=dense([[1, 2]], "<f4")), "advantages", "has shape [1, 2], input_ids has [2, 4]"),
         (batch(advantages=ragged([[1, 2, 3], [4, 5]], "<f4")), "advantages", "is ragged, but input_ids is dense"),
         (batch(advantages=tensor_pb2.BatchTensor()), "advantages", "is empty"),
-        (batch(versions=dense(IDS)), "versions", "not used by any loss"),
+        (batch(versions=dense(IDS, "<f4")), "versions", "holds float32"),
+        (with_groups([1, 2, 3]), "prompt_group_ids", "is int64 [3]; it is one integer for each of the 2 rows"),
+        (with_groups([0.5, 1.0]), "prompt_group_ids", "is float64 [2]"),
     ],
 )
 def test_mistakes_are_named(message: training_pb2.TrainingBatch, field: str, says: str) -> None:
     where, description = refused(message)
     assert where == f"batch.{field}"
     assert says in description
+
+
+def test_versions_and_prompts_come_along() -> None:
+    message = with_groups([7, -1])
+    message.versions.CopyFrom(dense([[3, 2, 1, -1], [0, 5, -1, -1]], "<i8"))
+    decoded = decode_batch(message).batch
+    assert decoded.columns["versions"].tolist() == [3, 2, 1, 0, 5]
+    assert decoded.prompt_group_ids is not None
+    assert decoded.prompt_group_ids.tolist() == [7, -1]
+    assert decode_batch(batch()).batch.prompt_group_ids is None
 
 
 def test_ragged_rows_take_no_attention_mask_and_no_other_lengths() -> None:

@@ -35,7 +35,7 @@ def test_an_empty_configuration_is_that_of_the_defaults() -> None:
 def test_what_is_given_arrives_zeros_too() -> None:
     message = job_pb2.TrainingJobConfig(
         dtype="bfloat16", max_grad_norm=0.0, zero_stage=2, num_workers=2, seed=0, max_tokens_per_micro_batch=64,
-        gradient_checkpointing=True, loss="gspo", threads=3,
+        gradient_checkpointing=True, loss="gspo", threads=3, packing=False,
         optimizer=job_pb2.OptimizerConfig(name="sgd", learning_rate=0.0, beta1=0.0, eps=1e-6, momentum=0.5),
         scheduler=job_pb2.SchedulerConfig(name="linear", warmup_steps=2, total_steps=10, min_lr_ratio=0.1),
     )  # fmt: skip
@@ -44,6 +44,7 @@ def test_what_is_given_arrives_zeros_too() -> None:
     assert config.optimizer == OptimizerConfig("sgd", 0.0, (0.0, 0.999), 1e-6, 0.0, 0.5)
     assert config.scheduler == SchedulerConfig("linear", 2, 10, 0.1)
     assert (config.max_grad_norm, config.zero_stage, config.loss) == (0.0, 2, "gspo")
+    assert config.packing is False
     assert config.loss_config == {"clip_ratio_low": 0.2, "batch_num_tokens": 64}
     assert isinstance(config.loss_config["batch_num_tokens"], int)
 

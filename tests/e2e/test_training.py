@@ -52,7 +52,10 @@ def test_micro_batches_do_not_change_the_result(client: Client, make_trainer: Tr
     b = client.training.fwd_bwd(small, batch, loss="grpo", return_outputs=True)
     assert b.num_micro_batches > a.num_micro_batches == 1
     assert b.loss == pytest.approx(a.loss, rel=1e-4)
-    assert b.metrics == pytest.approx(a.metrics, rel=1e-4, abs=1e-6)
+    assert b.metrics.keys() == a.metrics.keys()
+    timeless = [name for name in a.metrics if not name.endswith("_seconds") and name != "tokens_per_second"]
+    for name in timeless:
+        assert b.metrics[name] == pytest.approx(a.metrics[name], rel=1e-4, abs=1e-6)
     assert a.log_probs_shifted is not None and b.log_probs_shifted is not None
     for left, right in zip(a.log_probs_shifted, b.log_probs_shifted, strict=True):
         np.testing.assert_allclose(left, right, atol=1e-4)

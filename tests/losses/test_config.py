@@ -17,7 +17,9 @@ def refusal(name: str, options: dict[str, Any]) -> str:
 
 
 def test_every_loss_has_working_defaults() -> None:
-    assert {"grpo", "ppo", "gspo", "dapo", "cispo", "sapo", "importance_sampling", "cross_entropy"} <= set(loss_names())
+    assert {"grpo", "ppo", "gspo", "dapo", "cispo", "sapo", "importance_sampling", "cross_entropy", "dpo"} <= set(
+        loss_names()
+    )
     for name in loss_names():
         loss = resolve_loss(name)
         assert loss.parse({}).temperature == 1.0
@@ -71,11 +73,72 @@ def test_all_bad_keys_are_named_at_once() -> None:
         {"batch_num_tokens": 1.5},
         {"use_kl_loss": 1},
         {"entropy_coeff": True},
+        {"m2_threshold": 0},
+        {"prox_logp_method": "log_linear"},
+        {"current_version": -1},
+        {"dp_size": 0},
+        {"is_weight_clip_max": 0, "use_cispo_loss": True},
+        {"sapo_tau_pos": 0, "use_sapo_loss": True},
     ],
     ids=str,
 )
 def test_values_out_of_range(options: dict[str, Any]) -> None:
     assert next(iter(options)) in refusal("grpo", options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"use_cispo_loss": True, "use_sapo_loss": True}, "two losses; choose one"),
+        ({"use_decoupled_loss": True, "use_sapo_loss": True}, "ratio is against the old policy"),
+        ({"behav_imp_weight_cap": 2.0, "use_sapo_loss": True}, "ratio is against the old policy"),
+        ({"prox_logp_method": "loglinear", "use_sapo_loss": True}, "ratio is against the old policy"),
+        ({"m2_threshold": 0.1, "use_sapo_loss": True}, "ratio is against the old policy"),
+        ({"m2_threshold": 0.1, "prox_logp_method": "loglinear"}, "from before the pass"),
+        ({"c_clip": 3, "use_cispo_loss": True}, "do not clip the loss"),
+        ({"is_weight_clip_max": 2.0}, "no effect without use_cispo_loss"),
+        ({"sapo_tau_neg": 2.0}, "no effect without use_sapo_loss"),
+    ],
+    ids=str,
+)
+def test_options_that_contradict_each_other(options: dict[str, Any], text: str) -> None:
+    message = refusal("grpo", options)
+    assert text in message
+    assert next(iter(options)) in message
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"loss_agg_mode": "token-mean"}, "loss_agg_mode"),
+        ({"batch_num_tokens": 5}, "batch_num_tokens"),
+        ({"beta": 0}, "beta"),
+        ({"label_smoothing": 0.5}, "label_smoothing"),
+        ({"loss_type": "hinge"}, "loss_type"),
+        ({"label_smoothing": 0.1, "loss_type": "ipo"}, "label_smoothing"),
+        ({"eps_clip": 0.2}, "eps_clip"),
+    ],
+    ids=str,
+)
+def test_dpo_options(options: dict[str, Any], key: str) -> None:
+    assert f"loss.config.{key}" in refusal("dpo", options)
+
+
+def test_everything_that_the_peer_documents_for_grpo_is_known() -> None:
+    defaults = {
+        "eps_clip": 0.2, "eps_clip_higher": None, "c_clip": None, "behav_imp_weight_cap": None, "m2_threshold": None,
+        "importance_sampling_level": "token", "current_version": None, "prox_logp_method": "recompute",
+        "use_sapo_loss": False, "sapo_tau_pos": 1.0, "sapo_tau_neg": 1.05, "use_decoupled_loss": False,
+        "use_cispo_loss": False, "is_weight_clip_max": None, "loss_agg_mode": "token-mean", "dp_size": None,
+        "batch_num_tokens": None, "global_batch_size": None, "entropy_coeff": 0.0, "use_kl_loss": False,
+        "kl_loss_coef": 1e-3, "kl_loss_type": "low_var_kl",
+    }  # fmt: skip
+    found = resolve_loss("arctic_platform.rl.processors.grpo_loss").parse(defaults)
+    plain = resolve_loss("grpo").parse({})
+    for key, value in defaults.items():
+        assert getattr(found, key) == value
+        if key != "kl_loss_type":
+            assert getattr(plain, key) == value
 
 
 def test_whole_numbers_arrive_as_doubles() -> None:

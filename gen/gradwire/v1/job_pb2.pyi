@@ -133,7 +133,7 @@ class CreatedJobs(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
 
 class TrainingJobConfig(_message.Message):
-    __slots__ = ("model", "dtype", "optimizer", "scheduler", "max_grad_norm", "zero_stage", "num_workers", "seed", "max_tokens_per_micro_batch", "gradient_checkpointing", "loss", "loss_config", "lora", "threads")
+    __slots__ = ("model", "dtype", "optimizer", "scheduler", "max_grad_norm", "zero_stage", "num_workers", "seed", "max_tokens_per_micro_batch", "gradient_checkpointing", "loss", "loss_config", "lora", "threads", "packing")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +148,7 @@ class TrainingJobConfig(_message.Message):
     LOSS_CONFIG_FIELD_NUMBER: _ClassVar[int]
     LORA_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    PACKING_FIELD_NUMBER: _ClassVar[int]
     model: str
     dtype: str
     optimizer: OptimizerConfig
@@ -162,7 +163,8 @@ class TrainingJobConfig(_message.Message):
     loss_config: _struct_pb2.Struct
     lora: LoraConfig
     threads: int
-    def __init__(self, model: _Optional[str] = ..., dtype: _Optional[str] = ..., optimizer: _Optional[_Union[OptimizerConfig, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerConfig, _Mapping]] = ..., max_grad_norm: _Optional[float] = ..., zero_stage: _Optional[int] = ..., num_workers: _Optional[int] = ..., seed: _Optional[int] = ..., max_tokens_per_micro_batch: _Optional[int] = ..., gradient_checkpointing: bool = ..., loss: _Optional[str] = ..., loss_config: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., lora: _Optional[_Union[LoraConfig, _Mapping]] = ..., threads: _Optional[int] = ...) -> None: ...
+    packing: bool
+    def __init__(self, model: _Optional[str] = ..., dtype: _Optional[str] = ..., optimizer: _Optional[_Union[OptimizerConfig, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerConfig, _Mapping]] = ..., max_grad_norm: _Optional[float] = ..., zero_stage: _Optional[int] = ..., num_workers: _Optional[int] = ..., seed: _Optional[int] = ..., max_tokens_per_micro_batch: _Optional[int] = ..., gradient_checkpointing: bool = ..., loss: _Optional[str] = ..., loss_config: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., lora: _Optional[_Union[LoraConfig, _Mapping]] = ..., threads: _Optional[int] = ..., packing: bool = ...) -> None: ...
 
 class OptimizerConfig(_message.Message):
     __slots__ = ("name", "learning_rate", "beta1", "beta2", "eps", "weight_decay", "momentum")

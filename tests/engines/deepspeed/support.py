@@ -17,12 +17,13 @@ from transformers import AutoModelForCausalLM
 from gradwire.server.engines.deepspeed import DeepSpeedTrainer
 from gradwire.server.engines.sharedmem import SharedSegment
 from gradwire.server.engines.training import OptimizerConfig, TrainingBatch, TrainingConfig
-from gradwire.server.losses import LossNormalizer, resolve_loss
 from gradwire.server.losses.checks import default_mask
-from gradwire.server.losses.inputs import LossInputs
 from gradwire.server.models import resolve_model
+from tests.losses.plain import Row, plain_loss
 
 TINY_VOCABULARY = 256
+TIMES = {"forward_seconds", "loss_seconds", "backward_seconds", "tokens_per_second"}
+"""Metrics that differ from run to run."""
 
 
 def random_batch(seed: int, rows: int, *, longest: int = 30, vocabulary: int = TINY_VOCABULARY) -> TrainingBatch:
@@ -74,7 +75,30 @@ def select(batch: TrainingBatch, rows: list[int]) -> TrainingBatch:
         batch.row_width,
         batch.loss_mask[taken],
         {name: column[taken] for name, column in batch.columns.items()},
+        None if batch.prompt_group_ids is None else batch.prompt_group_ids[rows],
     )
+
+
+def plain_rows(batch: TrainingBatch, log_probs: Tensor, entropy: Tensor) -> list[Row]:
+    """A batch and flat log-probs and entropy of it, row by row."""
+    mask = default_mask(batch)
+    rows = []
+    for number, (start, end) in enumerate(pairwise(batch.row_offsets)):
+        columns = {name: column[start:end].tolist() for name, column in batch.columns.items()}
+        rows.append(
+            Row(
+                log_probs[start:end],
+                entropy[start:end],
+                mask[start:end].tolist(),
+                columns.get("advantages"),
+                columns.get("old_log_probs"),
+                columns.get("prox_log_probs"),
+                columns.get("ref_log_probs"),
+                columns.get("versions"),
+                0 if batch.prompt_group_ids is None else int(batch.prompt_group_ids[number]),
+            )
+        )
+    return rows
 
 
 class PlainTrainer:
@@ -96,23 +120,11 @@ class PlainTrainer:
             entropies += [entropy[:-1], last]
         return torch.cat(log_probs), torch.cat(entropies)
 
-    def loss(self, batch: TrainingBatch, name: str, options: dict[str, Any]) -> Tensor:
-        """The registry's loss of the whole batch at once."""
-        loss = resolve_loss(name)
-        config = loss.parse(options)
-        mask = default_mask(batch)
-        log_probs, entropy = self.log_probs(batch, config.temperature)
-        scored = torch.from_numpy(np.flatnonzero(mask))
-        rows = np.repeat(np.arange(batch.num_rows), np.diff(batch.row_offsets))
-        inputs = LossInputs(
-            log_probs[scored],
-            entropy[scored],
-            torch.from_numpy(mask).double()[scored],
-            torch.from_numpy(rows)[scored],
-            batch.num_rows,
-            **{column: torch.from_numpy(values).double()[scored] for column, values in batch.columns.items()},
-        )
-        return loss.load()(inputs, config, LossNormalizer.of(mask, batch.row_offsets, batch.row_width)).loss
+    def loss(self, batch: TrainingBatch, name: str, options: dict[str, Any], *, version: int = 0) -> Tensor:
+        """The loss of the whole batch at once, by the plain formulas and not by the registry."""
+        log_probs, entropy = self.log_probs(batch, options.get("temperature", 1.0))
+        rows = plain_rows(batch, log_probs, entropy)
+        return plain_loss(rows, name, options, width=batch.row_width, version=version)
 
     def step(self, max_grad_norm: float = 1.0) -> float:
         """Clip, apply, clear; returns the norm before clipping."""

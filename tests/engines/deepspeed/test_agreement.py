@@ -11,6 +11,7 @@ import torch
 
 from gradwire.server.engines.training import LossSpec, OptimizerConfig
 from tests.engines.deepspeed.support import (
+    TIMES,
     PlainTrainer,
     group_batch,
     largest_difference,
@@ -114,5 +115,5 @@ async def test_metrics_are_the_same_on_any_number_of_workers() -> None:
     one, two = results
     assert one.metrics.keys() == two.metrics.keys()
     assert one.num_loss_tokens == two.num_loss_tokens == one.metrics["num_loss_tokens"]
-    for name in one.metrics:
+    for name in one.metrics.keys() - TIMES:
         assert one.metrics[name] == pytest.approx(two.metrics[name], abs=1e-5)

@@ -50,6 +50,24 @@ def test_the_budget_holds_but_for_one_long_row(batch: TrainingBatch, budget: int
         assert len(part.tokens) <= max(budget, longest)
 
 
+@given(batch=batches, budget=st.integers(1, 120), together=st.sampled_from([1, 2]))
+def test_without_packing_each_row_is_its_own_padded_row(batch: TrainingBatch, budget: int, together: int) -> None:
+    assert batch.loss_mask is not None
+    parts = plan(batch.input_ids, batch.row_offsets, batch.loss_mask, budget=budget, packing=False, together=together)
+    assert sorted(np.concatenate([part.source for part in parts])) == list(np.flatnonzero(batch.loss_mask))
+    for part in parts:
+        rows, widths = len(part.row_ids), set(part.segments.length.tolist())
+        assert len(widths) == 1
+        assert len(part.segments.start) == rows
+        assert not part.segments.prefix_length.any()
+        assert len(part.tokens) == rows * max(widths)
+        assert len(part.tokens) <= budget or rows <= together
+        for hidden, source, row in zip(part.hidden, part.source, part.rows, strict=True):
+            start = int(batch.row_offsets[part.row_ids[row]])
+            assert visible(part, int(hidden)) == batch.input_ids[start : source + 1].tolist()
+            assert part.positions[hidden] == source - start
+
+
 def test_a_shared_prompt_is_computed_once() -> None:
     batch = group_batch(3, prompts=2, samples=6)
     shared, apart = planned(batch, 10_000), planned(batch, 10_000, share=False)

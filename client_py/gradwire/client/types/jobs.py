@@ -130,6 +130,8 @@ class TrainingJobConfig(ShowsOnlySet):
     """Train an adapter instead of all weights. Default: all weights."""
     threads: int | None = None
     """Threads of a worker on CPU. Default: all cores."""
+    packing: bool | None = None
+    """False: each row is padded instead of laid end to end with others. Never changes the result. Default true."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

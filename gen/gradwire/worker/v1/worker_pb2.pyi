@@ -21,7 +21,7 @@ class HealthResponse(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., busy_with: _Optional[str] = ...) -> None: ...
 
 class TrainingConfig(_message.Message):
-    __slots__ = ("model", "model_path", "dtype", "optimizer", "scheduler", "max_grad_norm", "zero_stage", "num_workers", "seed", "max_tokens_per_micro_batch", "gradient_checkpointing", "threads", "lora")
+    __slots__ = ("model", "model_path", "dtype", "optimizer", "scheduler", "max_grad_norm", "zero_stage", "num_workers", "seed", "max_tokens_per_micro_batch", "gradient_checkpointing", "threads", "lora", "packing")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_PATH_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class TrainingConfig(_message.Message):
     GRADIENT_CHECKPOINTING_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
     LORA_FIELD_NUMBER: _ClassVar[int]
+    PACKING_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_path: str
     dtype: str
@@ -48,7 +49,8 @@ class TrainingConfig(_message.Message):
     gradient_checkpointing: bool
     threads: int
     lora: LoraConfig
-    def __init__(self, model: _Optional[str] = ..., model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., optimizer: _Optional[_Union[OptimizerConfig, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerConfig, _Mapping]] = ..., max_grad_norm: _Optional[float] = ..., zero_stage: _Optional[int] = ..., num_workers: _Optional[int] = ..., seed: _Optional[int] = ..., max_tokens_per_micro_batch: _Optional[int] = ..., gradient_checkpointing: bool = ..., threads: _Optional[int] = ..., lora: _Optional[_Union[LoraConfig, _Mapping]] = ...) -> None: ...
+    packing: bool
+    def __init__(self, model: _Optional[str] = ..., model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., optimizer: _Optional[_Union[OptimizerConfig, _Mapping]] = ..., scheduler: _Optional[_Union[SchedulerConfig, _Mapping]] = ..., max_grad_norm: _Optional[float] = ..., zero_stage: _Optional[int] = ..., num_workers: _Optional[int] = ..., seed: _Optional[int] = ..., max_tokens_per_micro_batch: _Optional[int] = ..., gradient_checkpointing: bool = ..., threads: _Optional[int] = ..., lora: _Optional[_Union[LoraConfig, _Mapping]] = ..., packing: bool = ...) -> None: ...
 
 class LoraConfig(_message.Message):
     __slots__ = ("rank", "alpha", "target_modules")
@@ -128,7 +130,7 @@ class Rows(_message.Message):
     def __init__(self, input_ids: _Optional[bytes] = ..., row_offsets: _Optional[bytes] = ..., row_ids: _Optional[bytes] = ..., mask: _Optional[bytes] = ..., columns: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class FwdBwdRequest(_message.Message):
-    __slots__ = ("rows", "loss", "loss_config", "mask_sum", "active_rows", "row_width", "return_outputs")
+    __slots__ = ("rows", "loss", "loss_config", "mask_sum", "active_rows", "row_width", "return_outputs", "active_prompts")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
     LOSS_CONFIG_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +138,7 @@ class FwdBwdRequest(_message.Message):
     ACTIVE_ROWS_FIELD_NUMBER: _ClassVar[int]
     ROW_WIDTH_FIELD_NUMBER: _ClassVar[int]
     RETURN_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_PROMPTS_FIELD_NUMBER: _ClassVar[int]
     rows: Rows
     loss: str
     loss_config: _struct_pb2.Struct
@@ -143,7 +146,8 @@ class FwdBwdRequest(_message.Message):
     active_rows: int
     row_width: int
     return_outputs: bool
-    def __init__(self, rows: _Optional[_Union[Rows, _Mapping]] = ..., loss: _Optional[str] = ..., loss_config: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., mask_sum: _Optional[float] = ..., active_rows: _Optional[int] = ..., row_width: _Optional[int] = ..., return_outputs: bool = ...) -> None: ...
+    active_prompts: int
+    def __init__(self, rows: _Optional[_Union[Rows, _Mapping]] = ..., loss: _Optional[str] = ..., loss_config: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., mask_sum: _Optional[float] = ..., active_rows: _Optional[int] = ..., row_width: _Optional[int] = ..., return_outputs: bool = ..., active_prompts: _Optional[int] = ...) -> None: ...
 
 class Metric(_message.Message):
     __slots__ = ("name", "reduction", "value", "weight")

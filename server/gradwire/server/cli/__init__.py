@@ -12,6 +12,7 @@ from importlib import import_module
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gradwire.server.cli.serve", "run the server"),
+    "losses": ("gradwire.server.cli.losses", "list the training losses, and check them against worked cases"),
     "model": ("gradwire.server.cli.model", "list, build and find models"),
 }
 

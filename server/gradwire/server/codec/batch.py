@@ -175,6 +175,29 @@ def _loss_mask(decoder: _Decoder) -> npt.NDArray[np.float32] | None:
     return mask
 
 
+def _versions(decoder: _Decoder) -> npt.NDArray[np.float32] | None:
+    """Versions travel as float32 like all columns; which of them count is judged with the mask."""
+    values = decoder.column("versions")
+    if values is not None and not np.issubdtype(values.dtype, np.integer):
+        raise InvalidArgument.at(
+            f"{decoder.path}.versions", f"holds {values.dtype}; weight versions are int32 or int64"
+        )
+    return None if values is None else _float32(values)
+
+
+def _prompt_group_ids(decoder: _Decoder) -> npt.NDArray[np.int64] | None:
+    if not decoder.message.HasField("prompt_group_ids"):
+        return None
+    where = f"{decoder.path}.prompt_group_ids"
+    groups = tensor_to_array(decoder.message.prompt_group_ids, where, allow_shared_memory=decoder.allow)
+    rows = len(decoder.offsets) - 1
+    if groups.shape != (rows,) or not np.issubdtype(groups.dtype, np.integer):
+        raise InvalidArgument.at(
+            where, f"is {groups.dtype} {list(groups.shape)}; it is one integer for each of the {rows} rows"
+        )
+    return groups.astype(np.int64)
+
+
 def decode_batch(
     message: training_pb2.TrainingBatch, path: str = "batch", *, allow_shared_memory: bool = False
 ) -> DecodedBatch:
@@ -183,14 +206,14 @@ def decode_batch(
     Costs a copy of each column: call it in a thread for megabytes.
     """
     decoder = _Decoder(message, path, allow_shared_memory)
-    for field in ("versions", "prompt_group_ids"):
-        if message.HasField(field):
-            raise InvalidArgument.at(f"{path}.{field}", "is not used by any loss of this server; leave it out")
     columns: dict[str, npt.NDArray[np.float32]] = {}
     for field, name in _COLUMNS.items():
         values = decoder.column(field)
         if values is not None:
             columns[name] = _float32(values)
+    versions = _versions(decoder)
+    if versions is not None:
+        columns["versions"] = versions
     mask = _loss_mask(decoder)
     warnings = []
     if mask is None:
@@ -205,6 +228,7 @@ def decode_batch(
         row_width=decoder.width,
         loss_mask=mask,
         columns=columns,
+        prompt_group_ids=_prompt_group_ids(decoder),
     )
     return DecodedBatch(batch, BatchLayout(decoder.offsets, decoder.mask), tuple(warnings))
 

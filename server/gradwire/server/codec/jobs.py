@@ -59,7 +59,7 @@ _TRAINING = {
     n: n
     for n in (
         "dtype", "max_grad_norm", "zero_stage", "num_workers", "seed", "max_tokens_per_micro_batch",
-        "gradient_checkpointing", "threads",
+        "gradient_checkpointing", "threads", "packing",
     )
 }  # fmt: skip
 _OPTIMIZER = {n: n for n in ("name", "eps", "weight_decay", "momentum")} | {"learning_rate": "lr"}

@@ -56,6 +56,7 @@ class TrainingConfig:
     num_workers: int = 1  # data-parallel ranks
     seed: int = 0
     max_tokens_per_micro_batch: int = 4096  # real tokens a micro-batch may hold; a longer row goes alone
+    packing: bool = True  # False: each row is padded to the longest of its micro-batch, and shares nothing
     gradient_checkpointing: bool = False
     loss: str = "grpo"  # used when a call names none
     loss_config: Mapping[str, Any] = field(default_factory=dict)
@@ -75,8 +76,9 @@ class TrainingBatch:
     row_offsets: npt.NDArray[np.int64]
     row_width: int  # S of the caller's grid: `seq-mean-token-sum-norm` divides by it
     loss_mask: npt.NDArray[np.float32] | None = None
-    # float32 columns: advantages, old_log_probs, prox_log_probs, ref_log_probs (all shifted)
+    # float32 columns: advantages, old_log_probs, prox_log_probs, ref_log_probs, versions (all shifted)
     columns: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
+    prompt_group_ids: npt.NDArray[np.int64] | None = None  # [R]: prompt that each row belongs to
 
     @property
     def num_rows(self) -> int:
@@ -94,7 +96,10 @@ class LossSpec:
 
 @dataclass(frozen=True, slots=True)
 class FwdBwdResult:
-    """`metrics` has the same keys at any number of workers; `loss` is that of the whole batch."""
+    """`metrics` has the same keys at any number of workers; `loss` is that of the whole batch.
+
+    Times in `metrics` are of the slowest worker, in seconds; `tokens_per_second` counts the batch's real tokens.
+    """
 
     loss: float
     num_loss_tokens: int

@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from gradwire.server.engines.training import TrainingBatch
 from gradwire.server.errors import FieldViolation, InvalidArgument
-from gradwire.server.losses.config import LossConfig, PolicyLossConfig
+from gradwire.server.losses.config import PROMPT_GROUP_IDS, LossConfig
 from gradwire.server.losses.registry import Loss
 
-COLUMNS = ("advantages", "old_log_probs", "prox_log_probs", "ref_log_probs")
+COLUMNS = ("advantages", "old_log_probs", "prox_log_probs", "ref_log_probs", "versions")
+MOST_VERSIONS = 1 << 24
+"""float32, in which columns travel, holds every whole number up to here."""
 
 __all__ = ["COLUMNS", "check_layout", "check_loss_batch", "check_token_ids", "default_mask", "rows_of"]
 
@@ -36,6 +38,11 @@ def check_layout(batch: TrainingBatch) -> None:
     for name, column in columns.items():
         if len(column) != total:
             raise InvalidArgument.at(f"batch.{name}", f"has {len(column)} entries, input_ids has {total}")
+    groups = batch.prompt_group_ids
+    if groups is not None and len(groups) != batch.num_rows:
+        raise InvalidArgument.at(
+            f"batch.{PROMPT_GROUP_IDS}", f"has {len(groups)} entries for {batch.num_rows} rows; it has one for each"
+        )
 
 
 def check_token_ids(batch: TrainingBatch, vocab_size: int) -> None:
@@ -65,6 +72,8 @@ def check_loss_batch(batch: TrainingBatch, loss: Loss, config: LossConfig) -> np
         column = batch.columns.get(name)
         if column is not None:
             _check_finite(batch, name, column, scored)
+    _check_versions(batch, scored)
+    _check_rows_together(batch, mask, loss)
     return mask
 
 
@@ -74,10 +83,14 @@ def rows_of(batch: TrainingBatch, positions: npt.NDArray[np.int64]) -> npt.NDArr
 
 
 def _check_columns(batch: TrainingBatch, loss: Loss, config: LossConfig) -> None:
-    missing = sorted(loss.columns - set(batch.columns))
-    violations = [FieldViolation(f"batch.{name}", f"the loss {loss.name!r} needs this column") for name in missing]
-    if isinstance(config, PolicyLossConfig) and config.use_kl_loss and "ref_log_probs" not in batch.columns:
-        violations.append(FieldViolation("batch.ref_log_probs", "use_kl_loss needs this column"))
+    rules = config.columns()
+    for name in loss.columns:
+        rules.need(f"the loss {loss.name!r}", name)
+    present = {*batch.columns, *({PROMPT_GROUP_IDS} if batch.prompt_group_ids is not None else ())}
+    violations = [
+        FieldViolation(f"batch.{name}", why) for name, why in sorted(rules.needed.items()) if name not in present
+    ]
+    violations += [FieldViolation(f"batch.{name}", why) for name, why in rules.refused.items() if name in present]
     for name in sorted(set(batch.columns) - set(COLUMNS)):
         violations.append(FieldViolation(f"batch.{name}", f"unknown column. Columns: {', '.join(COLUMNS)}"))
     if violations:
@@ -110,6 +123,36 @@ def _check_finite(
     wrong = ~np.isfinite(column[scored])
     if wrong.any():
         _fail(batch, name, int(scored[np.flatnonzero(wrong)[0]]), column, "must be finite wherever loss_mask is set")
+
+
+def _check_versions(batch: TrainingBatch, scored: npt.NDArray[np.int64]) -> None:
+    versions = batch.columns.get("versions")
+    if versions is None:
+        return
+    wrong = (versions[scored] < 0) | (versions[scored] > MOST_VERSIONS) | (versions[scored] % 1 != 0)
+    if wrong.any():
+        rule = f"wherever loss_mask is set it is a weight version, a whole number from 0 to {MOST_VERSIONS}"
+        _fail(batch, "versions", int(scored[np.flatnonzero(wrong)[0]]), versions, rule)
+
+
+def _check_rows_together(batch: TrainingBatch, mask: npt.NDArray[np.float32], loss: Loss) -> None:
+    """Of a loss on groups of consecutive rows: whole groups, each row with something to score."""
+    size = loss.rows_together
+    if size == 1:
+        return
+    if batch.num_rows % size:
+        raise InvalidArgument.at(
+            "batch.input_ids",
+            f"has {batch.num_rows} rows; the loss {loss.name!r} takes groups of {size} consecutive rows",
+            reason="BATCH_INVALID",
+        )
+    scored = np.add.reduceat(mask, batch.row_offsets[:-1])
+    if not scored.all():
+        raise InvalidArgument.at(
+            "batch.loss_mask",
+            f"row {int(np.flatnonzero(scored == 0)[0])} has no scored token; the loss {loss.name!r} needs one in each",
+            reason="BATCH_INVALID",
+        )
 
 
 def _fail(batch: TrainingBatch, name: str, position: int, column: npt.NDArray[Any], rule: str) -> None:

@@ -8,11 +8,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from gradwire.server.errors import FieldViolation, InvalidArgument
-from gradwire.server.losses.names import AGGREGATION_MODES, IMPORTANCE_SAMPLING_LEVELS, KL_TYPES, did_you_mean
+from gradwire.server.losses.names import AGGREGATION_MODES, did_you_mean
+
+PROMPT_GROUP_IDS = "prompt_group_ids"
+"""Named like a column, but one integer for each row."""
+
+
+@dataclass(slots=True)
+class ColumnRules:
+    """Columns of a batch that a configuration needs or cannot have, each with the reason in words."""
+
+    needed: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def need(self, option: str, *columns: str) -> None:
+        """The option needs these columns."""
+        for column in columns:
+            self.needed.setdefault(column, f"{option} needs this column")
+
+    def refuse(self, column: str, why: str) -> None:
+        """The column must be absent."""
+        self.refused[column] = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +40,15 @@ class LossConfig:
     """Options that every loss has.
 
     `batch_num_tokens` and `global_batch_size` replace the two denominators that are otherwise counted in
-    the batch of the call (sum of the mask; rows that have any token). Gradients of several calls add up, so
-    a caller who splits one large batch over k calls gives each call the large batch's counts, and the sum
-    is then exactly the large batch's gradient.
+    the batch of the call (sum of the mask; rows, or prompts, that have any token). Gradients of several calls
+    add up, so a caller who splits one large batch over k calls gives each call the large batch's counts, and
+    the sum is then exactly the large batch's gradient. For prompt-mean a prompt's rows stay in one call.
     """
 
     temperature: float = 1.0  # log-probs are those of softmax(logits / temperature); > 0
     loss_agg_mode: str = "token-mean"
     batch_num_tokens: int | None = None  # denominator of token-mean; None: sum of this call's mask
-    global_batch_size: int | None = None  # denominator of seq-mean-*; None: this call's rows with any token
+    global_batch_size: int | None = None  # denominator of seq-mean-* (rows) and prompt-mean (prompts); None: counted
 
     def problems(self) -> list[tuple[str, str]]:
         """(key, what would be right) of each value out of range."""
@@ -43,122 +63,12 @@ class LossConfig:
                 found.append((key, f"must be at least 1, is {value}"))
         return found
 
-
-@dataclass(frozen=True, slots=True)
-class PolicyLossConfig(LossConfig):
-    """Options of all policy-gradient losses.
-
-    `importance_sampling_level` "sequence" is GSPO's ratio (arXiv 2507.18071). `behav_imp_weight_cap`
-    drops tokens whose behaviour weight exp(prox - old) exceeds it (decoupled PPO, arXiv 2505.24298).
-    """
-
-    importance_sampling_level: str = "token"
-    behav_imp_weight_cap: float | None = None  # > 0
-    use_kl_loss: bool = False
-    kl_loss_coef: float = 1e-3
-    kl_loss_type: str = "k3"  # k1 | k2 | k3 | abs (also kl, mse, low_var_kl)
-    entropy_coeff: float = 0.0  # times the true entropy, with its gradient
-
-    def problems(self) -> list[tuple[str, str]]:
-        """See LossConfig.problems."""
-        found = LossConfig.problems(self)
-        if self.importance_sampling_level not in IMPORTANCE_SAMPLING_LEVELS:
-            found.append(
-                ("importance_sampling_level", one_of(self.importance_sampling_level, IMPORTANCE_SAMPLING_LEVELS))
-            )
-        if self.behav_imp_weight_cap is not None and not self.behav_imp_weight_cap > 0:
-            found.append(("behav_imp_weight_cap", f"must be > 0, is {self.behav_imp_weight_cap}"))
-        if self.kl_loss_type not in KL_TYPES:
-            found.append(("kl_loss_type", one_of(self.kl_loss_type, tuple(KL_TYPES))))
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class ClippedLossConfig(PolicyLossConfig):
-    """Options of losses that clip the ratio to [1 - eps_clip, 1 + eps_clip_higher]."""
-
-    eps_clip: float = 0.2
-    eps_clip_higher: float | None = None  # None: as eps_clip (DAPO's asymmetric clip, arXiv 2503.14476)
-
-    def problems(self) -> list[tuple[str, str]]:
-        """See LossConfig.problems."""
-        found = PolicyLossConfig.problems(self)
-        if not self.eps_clip >= 0:
-            found.append(("eps_clip", f"must be >= 0, is {self.eps_clip}"))
-        if self.eps_clip_higher is not None and not self.eps_clip_higher >= 0:
-            found.append(("eps_clip_higher", f"must be >= 0, is {self.eps_clip_higher}"))
-        return found
-
-    @property
-    def clip_bounds(self) -> tuple[float, float]:
-        """Lowest and highest ratio."""
-        higher = self.eps_clip if self.eps_clip_higher is None else self.eps_clip_higher
-        return 1.0 - self.eps_clip, 1.0 + higher
-
-
-@dataclass(frozen=True, slots=True)
-class GrpoConfig(ClippedLossConfig):
-    """PPO's clipped objective on group advantages (arXiv 1707.06347, 2402.03300)."""
-
-    c_clip: float | None = None  # dual clip (arXiv 1912.09729): loss at most c_clip |A|; > 1
-
-    def problems(self) -> list[tuple[str, str]]:
-        """See LossConfig.problems."""
-        found = ClippedLossConfig.problems(self)
-        if self.c_clip is not None and not self.c_clip > 1:
-            found.append(("c_clip", f"must be > 1, is {self.c_clip}"))
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class PpoConfig(GrpoConfig):
-    """grpo under its older name."""
-
-
-@dataclass(frozen=True, slots=True)
-class DapoConfig(GrpoConfig):
-    """grpo with DAPO's higher upper clip (arXiv 2503.14476)."""
-
-    eps_clip_higher: float | None = 0.28
-
-
-@dataclass(frozen=True, slots=True)
-class GspoConfig(GrpoConfig):
-    """Sequence-level ratios, clipped as narrowly as in arXiv 2507.18071."""
-
-    importance_sampling_level: str = "sequence"
-    loss_agg_mode: str = "seq-mean-token-mean"
-    eps_clip: float = 3e-4
-    eps_clip_higher: float | None = 4e-4
-
-
-@dataclass(frozen=True, slots=True)
-class CispoConfig(ClippedLossConfig):
-    """Clipped weights instead of clipped updates (arXiv 2506.13585): in effect only the upper bound."""
-
-    eps_clip: float = 1.0
-    eps_clip_higher: float | None = 0.28
-
-
-@dataclass(frozen=True, slots=True)
-class SapoConfig(PolicyLossConfig):
-    """A sigmoid in place of the clip (arXiv 2511.20347)."""
-
-    sapo_tau_pos: float = 1.0  # > 0, where A > 0
-    sapo_tau_neg: float = 1.05  # > 0, elsewhere
-
-    def problems(self) -> list[tuple[str, str]]:
-        """See LossConfig.problems."""
-        found = PolicyLossConfig.problems(self)
-        for key in ("sapo_tau_pos", "sapo_tau_neg"):
-            if not getattr(self, key) > 0:
-                found.append((key, f"must be > 0, is {getattr(self, key)}"))
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class CrossEntropyConfig(LossConfig):
-    """Supervised: -log p of the row's own tokens, weighted by the mask."""
+    def columns(self) -> ColumnRules:
+        """Columns that these options need beside those that the loss always needs."""
+        rules = ColumnRules()
+        if self.loss_agg_mode == "prompt-mean":
+            rules.need("loss_agg_mode 'prompt-mean'", PROMPT_GROUP_IDS)
+        return rules
 
 
 AnyConfig = TypeVar("AnyConfig", bound=LossConfig)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gradwire.server.losses.aggregate import token_weights
-from gradwire.server.losses.config import CrossEntropyConfig
 from gradwire.server.losses.inputs import LossInputs, LossOutput
 from gradwire.server.losses.metrics import Metric, Reduction
 from gradwire.server.losses.normalizer import LossNormalizer
+from gradwire.server.losses.preference_config import CrossEntropyConfig
 
 
 def cross_entropy(inputs: LossInputs, config: CrossEntropyConfig, whole: LossNormalizer) -> LossOutput:

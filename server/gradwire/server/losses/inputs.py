@@ -17,7 +17,7 @@ from gradwire.server.losses.metrics import Metric
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """N scored tokens of R rows. Every tensor is [N], in the dtype of the log-probs but for `rows`."""
+    """N scored tokens of R rows. Every tensor is [N], in the dtype of the log-probs but for `rows` and `row_ids`."""
 
     log_probs: Tensor  # of the policy being trained, with gradient
     entropy: Tensor  # of softmax(logits / temperature), with gradient where the loss asks for it
@@ -28,6 +28,9 @@ class LossInputs:
     old_log_probs: Tensor | None = None  # of the policy that sampled
     prox_log_probs: Tensor | None = None  # of the policy that the ratio is against
     ref_log_probs: Tensor | None = None  # of the policy that the KL term is against
+    versions: Tensor | None = None  # weight version that sampled the token, a whole number
+    prompt_tokens: Tensor | None = None  # sum of the mask over all rows of the token's prompt, of the whole batch
+    row_ids: Tensor | None = None  # int64 [R]: number of each row in the caller's batch
 
     def row_sum(self, values: Tensor) -> Tensor:
         """Sum of values [N] over each row: [R]."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-AGGREGATION_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+AGGREGATION_MODES = (
+    "token-mean",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+    "prompt-mean",
+)
+PROX_METHODS = ("recompute", "loglinear", "metrics")
 IMPORTANCE_SAMPLING_LEVELS = ("token", "sequence")
 KL_TYPES = {
     "k1": "k1",

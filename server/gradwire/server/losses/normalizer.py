@@ -19,6 +19,7 @@ class LossNormalizer:
     mask_sum: float  # sum of the loss mask
     active_rows: int  # rows whose mask has any non-zero entry
     row_width: int  # S of the caller's [B, S] grid
+    active_prompts: int = 0  # prompts with any such row; 0 where rows are not grouped by prompt
 
     @classmethod
     def of(

@@ -14,8 +14,10 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from gradwire.server.errors import InvalidArgument
-from gradwire.server.losses import config as c
+from gradwire.server.losses import family as c
+from gradwire.server.losses.config import LossConfig, parse_config
 from gradwire.server.losses.names import did_you_mean
+from gradwire.server.losses.preference_config import CrossEntropyConfig, DpoConfig
 
 if TYPE_CHECKING:
     from gradwire.server.losses.inputs import LossInputs, LossOutput
@@ -39,19 +41,23 @@ class Loss:
     """One loss: its name, its configuration's type, and how it is computed.
 
     `load` returns the function; it is called where torch may be imported. `columns` are those of the
-    batch that must be there; `fractional_mask` allows weights other than 0 and 1 in the mask.
+    batch that must be there; `fractional_mask` allows weights other than 0 and 1 in the mask. The rows of
+    a batch are taken in groups of `rows_together` consecutive ones, which always meet in one call of the
+    function, and each of which has a scored token.
     """
 
     name: str
-    config_type: type[c.LossConfig]
+    config_type: type[LossConfig]
     load: Callable[[], LossFunction]
     columns: frozenset[str] = frozenset()
     fractional_mask: bool = False
     summary: str = ""
+    source: str = ""  # where the formula is from
+    rows_together: int = 1
 
-    def parse(self, values: Mapping[str, Any], *, path: str = "loss.config") -> c.LossConfig:
+    def parse(self, values: Mapping[str, Any], *, path: str = "loss.config") -> LossConfig:
         """The configuration from a request's mapping; raises InvalidArgument naming each bad key."""
-        return c.parse_config(self.config_type, values, path=path)
+        return parse_config(self.config_type, values, path=path)
 
 
 def resolve_loss(name: str, *, path: str = "loss.name") -> Loss:
@@ -89,17 +95,53 @@ def _registry() -> dict[str, Loss]:
 def _built_in() -> list[Loss]:
     advantages = frozenset({"advantages"})
     return [
-        Loss("grpo", c.GrpoConfig, _late("policy", "grpo"), advantages, summary="PPO clip on group advantages"),
-        Loss("ppo", c.PpoConfig, _late("policy", "grpo"), advantages, summary="grpo, by its older name"),
-        Loss("dapo", c.DapoConfig, _late("policy", "grpo"), advantages, summary="grpo with a higher upper clip"),
-        Loss("gspo", c.GspoConfig, _late("policy", "grpo"), advantages, summary="grpo with sequence-level ratios"),
-        Loss("cispo", c.CispoConfig, _late("policy", "cispo"), advantages, summary="clipped weights, unclipped update"),
+        Loss(
+            "grpo",
+            c.GrpoConfig,
+            _late("policy", "grpo"),
+            advantages,
+            summary="PPO's clip on group advantages",
+            source="arXiv 1707.06347, 2402.03300",
+        ),
+        Loss(
+            "ppo",
+            c.PpoConfig,
+            _late("policy", "grpo"),
+            advantages,
+            summary="grpo, by its older name",
+            source="arXiv 1707.06347",
+        ),
+        Loss(
+            "dapo",
+            c.DapoConfig,
+            _late("policy", "grpo"),
+            advantages,
+            summary="grpo with a higher upper clip",
+            source="arXiv 2503.14476",
+        ),
+        Loss(
+            "gspo",
+            c.GspoConfig,
+            _late("policy", "grpo"),
+            advantages,
+            summary="grpo with ratios of whole sequences",
+            source="arXiv 2507.18071",
+        ),
+        Loss(
+            "cispo",
+            c.CispoConfig,
+            _late("policy", "cispo"),
+            advantages,
+            summary="clipped weights, unclipped update",
+            source="arXiv 2506.13585",
+        ),
         Loss(
             "sapo",
             c.SapoConfig,
             _late("policy", "sapo"),
-            advantages | {"old_log_probs"},
+            advantages,
             summary="a sigmoid in place of the clip",
+            source="arXiv 2511.20347",
         ),
         Loss(
             "importance_sampling",
@@ -107,13 +149,22 @@ def _built_in() -> list[Loss]:
             _late("policy", "importance_sampling"),
             advantages,
             summary="-A r, unclipped",
+            source="arXiv 2505.24298 for the behaviour weight",
         ),
         Loss(
             "cross_entropy",
-            c.CrossEntropyConfig,
+            CrossEntropyConfig,
             _late("cross_entropy", "cross_entropy"),
             fractional_mask=True,
-            summary="-log p of the row's tokens",
+            summary="-log p of the row's own tokens",
+        ),
+        Loss(
+            "dpo",
+            DpoConfig,
+            _late("preference", "dpo"),
+            rows_together=2,
+            summary="row 2k preferred to row 2k + 1",
+            source="arXiv 2305.18290, 2310.12036",
         ),
     ]
 

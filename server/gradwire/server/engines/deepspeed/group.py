@@ -34,9 +34,11 @@ from gradwire.server.engines.training import (
 )
 from gradwire.server.engines.weights import MemoryReport, TensorChecksum, WeightManifest
 from gradwire.server.errors import InvalidArgument
-from gradwire.server.losses import LossNormalizer, resolve_loss
-from gradwire.server.losses.checks import check_layout, check_loss_batch, check_token_ids, default_mask
+from gradwire.server.losses import LossConfig, resolve_loss
+from gradwire.server.losses.checks import check_layout, check_token_ids, default_mask
+from gradwire.server.losses.family import GrpoConfig
 from gradwire.server.losses.metrics import merge_metrics
+from gradwire.server.losses.prepare import prepare_batch
 from gradwire.worker.v1 import worker_pb2 as pb
 
 
@@ -94,10 +96,11 @@ class DeepSpeedTrainer:
         except ValueError as error:
             raise InvalidArgument.at("loss.config", f"holds a value that is no JSON: {error}") from error
         self._group.raise_if_gone()
-        mask = await asyncio.to_thread(check_loss_batch, batch, chosen, parsed)
+        _check_workers(parsed, self._config.num_workers)
+        prepared = await asyncio.to_thread(prepare_batch, batch, chosen, parsed)
         check_token_ids(batch, self._vocab_size)
-        whole = LossNormalizer.of(mask, batch.row_offsets, batch.row_width)
-        shares = await self._shares(batch, mask)
+        batch, mask, whole = prepared.batch, prepared.mask, prepared.whole
+        shares = await self._shares(batch, mask, chosen.rows_together)
 
         def request(rows: npt.NDArray[np.int64]) -> pb.FwdBwdRequest:
             return pb.FwdBwdRequest(
@@ -107,15 +110,18 @@ class DeepSpeedTrainer:
                 mask_sum=whole.mask_sum,
                 active_rows=whole.active_rows,
                 row_width=whole.row_width,
+                active_prompts=whole.active_prompts,
                 return_outputs=outputs,
             )
 
         requests = await asyncio.to_thread(lambda: [request(rows) for rows in shares])
         answers = await self._group.operate("FwdBwd", requests)
-        metrics = {
-            name: metric.result
-            for name, metric in sorted(merge_metrics(m.metrics_from_proto(a.metrics) for a in answers).items())
-        }
+        merged = merge_metrics(m.metrics_from_proto(a.metrics) for a in answers)
+        metrics = {name: metric.result for name, metric in sorted(merged.items())}
+        seconds = metrics["forward_seconds"] + metrics["loss_seconds"] + metrics["backward_seconds"]
+        metrics["tokens_per_second"] = len(batch.input_ids) / seconds
+        if isinstance(parsed, GrpoConfig) and parsed.m2_threshold is not None:
+            metrics["m2_dropped_tokens"] = float(prepared.dropped)
         return FwdBwdResult(
             loss=metrics["loss"],
             num_loss_tokens=int(np.count_nonzero(mask)),
@@ -241,12 +247,25 @@ class DeepSpeedTrainer:
     def _alike(self, request: Any) -> list[Any]:
         return [request] * self._config.num_workers
 
-    async def _shares(self, batch: TrainingBatch, mask: npt.NDArray[np.float32]) -> list[npt.NDArray[np.int64]]:
+    async def _shares(
+        self, batch: TrainingBatch, mask: npt.NDArray[np.float32], together: int = 1
+    ) -> list[npt.NDArray[np.int64]]:
         """Rows of each rank."""
         world = self._config.num_workers
         if world == 1:
             return [np.arange(batch.num_rows)]
-        return await asyncio.to_thread(split_rows, batch.input_ids, batch.row_offsets, mask, world)
+        return await asyncio.to_thread(split_rows, batch.input_ids, batch.row_offsets, mask, world, together=together)
+
+
+def _check_workers(config: LossConfig, num_workers: int) -> None:
+    """`dp_size` scales a loss where each worker averages by itself. Here it is checked and changes nothing."""
+    if isinstance(config, GrpoConfig) and config.dp_size not in (None, num_workers):
+        raise InvalidArgument.at(
+            "loss.config.dp_size",
+            f"is {config.dp_size}, but the job has {num_workers} workers; the loss is the whole batch's at any "
+            "number of workers: leave it out",
+            reason="LOSS_CONFIG_INVALID",
+        )
 
 
 def _memory(answers: Sequence[Any]) -> MemoryReport:

@@ -56,6 +56,7 @@ def config_to_proto(config: TrainingConfig) -> pb.TrainingConfig:
         gradient_checkpointing=config.gradient_checkpointing,
         threads=config.threads,
         lora=_lora_to_proto(config.lora),
+        packing=config.packing,
     )
 
 
@@ -94,6 +95,7 @@ def config_from_proto(message: pb.TrainingConfig) -> TrainingConfig:
         gradient_checkpointing=message.gradient_checkpointing,
         threads=message.threads,
         lora=LoraConfig(lora.rank, lora.alpha, tuple(lora.target_modules)) if message.HasField("lora") else None,
+        packing=message.packing,
     )
 
 

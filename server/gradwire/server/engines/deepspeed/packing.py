@@ -2,15 +2,16 @@
 
 Rows are cut after their last scored token (nothing behind it can matter to a causal model), rows that begin
 alike (a group's prompt) keep one copy of the beginning, and what remains is placed by first-fit-decreasing into
-micro-batches of a token budget. Rows never attend to each other: `Segments` says what each token may see.
-Does not know: torch, attention, losses.
+micro-batches of a token budget. Rows that a loss takes together are never parted. Without packing, each row is
+padded to the longest of its micro-batch instead. Rows never attend to each other: `Segments` says what each token
+may see. Does not know: torch, attention, losses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,10 @@ class _Unit:
         return self.prefix + sum(row.length - self.prefix for row in self.rows)
 
 
+Bundle = list[_Unit]
+"""Units that go to one micro-batch."""
+
+
 def plan(
     input_ids: npt.NDArray[np.int32],
     row_offsets: Ints,
@@ -75,28 +80,44 @@ def plan(
     *,
     budget: int,
     share_prefixes: bool = True,
+    packing: bool = True,
+    together: int = 1,
 ) -> list[MicroBatch]:
-    """Micro-batches of at most `budget` packed tokens; a longer row goes alone. Unscored rows are left out."""
-    units = _units(input_ids, row_offsets, mask, budget=budget, share=share_prefixes)
-    bins = first_fit_decreasing([unit.tokens for unit in units], budget)
-    return [_lay_out(input_ids, [units[index] for index in members]) for members in bins]
+    """Micro-batches of at most `budget` tokens; a longer row goes alone. Unscored rows are left out.
+
+    `together`: rows [k n, (k + 1) n) share a micro-batch. `packing` False: padding counts as tokens too, and no
+    prefix is shared.
+    """
+    rows = _scored_rows(row_offsets, mask)
+    if not packing:
+        return [_lay_out(input_ids, bundle, width) for bundle, width in _padded_bins(rows, budget, together)]
+    bundles = _bundles(input_ids, rows, budget=budget, share=share_prefixes, together=together)
+    bins = first_fit_decreasing([_tokens(bundle) for bundle in bundles], budget)
+    return [_lay_out(input_ids, [unit for index in members for unit in bundles[index]]) for members in bins]
 
 
 def split_rows(
-    input_ids: npt.NDArray[np.int32], row_offsets: Ints, mask: npt.NDArray[np.float32], parts: int
+    input_ids: npt.NDArray[np.int32],
+    row_offsets: Ints,
+    mask: npt.NDArray[np.float32],
+    parts: int,
+    *,
+    together: int = 1,
 ) -> list[Ints]:
     """Rows of each of `parts` ranks, in rising order, balanced by packed tokens; a part may be empty.
 
-    Rows that begin alike go to the same rank as long as that does not unbalance the ranks.
+    Rows that begin alike go to the same rank as long as that does not unbalance the ranks; rows [k n, (k + 1) n)
+    with n = `together` always do.
     """
-    total = sum(unit.tokens for unit in _units(input_ids, row_offsets, mask, budget=len(input_ids) + 1, share=True))
+    rows = _scored_rows(row_offsets, mask)
+    total = sum(map(_tokens, _bundles(input_ids, rows, budget=len(input_ids) + 1, share=True, together=together)))
     # Units of at most a quarter of a rank's share: small enough to balance, large enough to share prompts.
-    units = _units(input_ids, row_offsets, mask, budget=max(1, total // (4 * parts)), share=True)
+    bundles = _bundles(input_ids, rows, budget=max(1, total // (4 * parts)), share=True, together=together)
     loads, members = [0] * parts, [list[int]() for _ in range(parts)]
-    for unit in sorted(units, key=lambda unit: -unit.tokens):
+    for bundle in sorted(bundles, key=lambda bundle: -_tokens(bundle)):
         lightest = loads.index(min(loads))
-        loads[lightest] += unit.tokens
-        members[lightest] += [row.row for row in unit.rows]
+        loads[lightest] += _tokens(bundle)
+        members[lightest] += [row.row for unit in bundle for row in unit.rows]
     return [np.array(sorted(rows), np.int64) for rows in members]
 
 
@@ -116,20 +137,55 @@ def first_fit_decreasing(sizes: Sequence[int], capacity: int) -> list[list[int]]
     return bins
 
 
-def _units(
-    input_ids: npt.NDArray[np.int32], row_offsets: Ints, mask: npt.NDArray[np.float32], *, budget: int, share: bool
-) -> list[_Unit]:
+def _scored_rows(row_offsets: Ints, mask: npt.NDArray[np.float32]) -> list[_Row]:
     rows = []
     for row in range(len(row_offsets) - 1):
         start, end = int(row_offsets[row]), int(row_offsets[row + 1])
         scored = np.flatnonzero(mask[start:end])
         if len(scored):
             rows.append(_Row(row, start, int(scored[-1]) + 1, scored))
+    return rows
+
+
+def _tokens(bundle: Bundle) -> int:
+    return sum(unit.tokens for unit in bundle)
+
+
+def _bundles(
+    input_ids: npt.NDArray[np.int32], rows: list[_Row], *, budget: int, share: bool, together: int
+) -> list[Bundle]:
+    if together == 1:
+        return [[unit] for unit in _units(input_ids, rows, budget=budget, share=share)]
+    # Prefixes are shared within a group only, and whatever the budget: it stays whole.
+    whole = sum(row.length for row in rows) + 1
+    return [_units(input_ids, group, budget=whole, share=share) for group in _groups(rows, together)]
+
+
+def _groups(rows: list[_Row], together: int) -> list[list[_Row]]:
+    return [list(group) for _, group in groupby(rows, key=lambda row: row.row // together)]
+
+
+def _padded_bins(rows: list[_Row], budget: int, together: int) -> Iterable[tuple[Bundle, int]]:
+    """Rows for each micro-batch, and the width that all of them are padded to. Like lengths go together."""
+    members: list[_Row] = []
+    width = 0  # of the longest row, which comes first
+    for group in sorted(_groups(rows, together), key=lambda group: -max(row.length for row in group)):
+        if members and width * (len(members) + len(group)) > budget:
+            yield [_Unit(0, (row,)) for row in members], width
+            members = []
+        if not members:
+            width = max(row.length for row in group)
+        members += group
+    if members:
+        yield [_Unit(0, (row,)) for row in members], width
+
+
+def _units(input_ids: npt.NDArray[np.int32], rows: list[_Row], *, budget: int, share: bool) -> list[_Unit]:
     if not share:
         return [_Unit(0, (row,)) for row in rows]
     # Big-endian bytes sort as the tokens do, so rows with a common beginning become neighbours.
     tokens = {row.row: input_ids[row.start : row.start + row.length] for row in rows}
-    rows.sort(key=lambda row: tokens[row.row].astype(">i4").tobytes())
+    rows = sorted(rows, key=lambda row: tokens[row.row].astype(">i4").tobytes())
     common = [_common_prefix(tokens[a.row], tokens[b.row]) for a, b in pairwise(rows)]
     groups = _best_groups(0, len(rows), common, depth=0)[1] if rows else []
     return [unit for first, last, prefix in groups for unit in _split_group(rows[first:last], prefix, budget)]
@@ -170,7 +226,8 @@ def _split_group(rows: Sequence[_Row], prefix: int, budget: int) -> Iterable[_Un
         yield _Unit(prefix if len(members) > 1 else 0, tuple(rows[i] for i in sorted(members)))
 
 
-def _lay_out(input_ids: npt.NDArray[np.int32], units: Sequence[_Unit]) -> MicroBatch:
+def _lay_out(input_ids: npt.NDArray[np.int32], units: Sequence[_Unit], width: int = 0) -> MicroBatch:
+    """`width`: pad each row to it, with repeats of its first token that nothing looks at."""
     taken: list[Ints] = []  # flat batch positions of the packed tokens, run by run
     positions: list[Ints] = []
     segments: list[tuple[int, int, int, int]] = []
@@ -184,10 +241,11 @@ def _lay_out(input_ids: npt.NDArray[np.int32], units: Sequence[_Unit]) -> MicroB
         """One segment: tokens [first, last) of the row at `start`; returns its packed position."""
         nonlocal size
         at = size
-        taken.append(np.arange(start + first, start + last))
-        positions.append(np.arange(first, last))
-        segments.append((at, last - first, *prefix))
-        size += last - first
+        padding = max(0, width - (last - first))
+        taken.append(np.concatenate((np.arange(start + first, start + last), np.full(padding, start))))
+        positions.append(np.arange(first, last + padding))
+        segments.append((at, last - first + padding, *prefix))
+        size += last - first + padding
         return at
 
     for unit in units:

@@ -21,28 +21,17 @@ from gradwire.server.engines.deepspeed.backend import start_backend
 from gradwire.server.engines.deepspeed.gradients import all_finite, gradient_store, restore, snapshot
 from gradwire.server.engines.deepspeed.model import tensors_of
 from gradwire.server.engines.deepspeed.packing import MicroBatch, plan
+from gradwire.server.engines.deepspeed.rank_loss import LossCall, RankBatch, check_finite, loss_gradient, with_version
 from gradwire.server.engines.deepspeed.residency import Residency, release_unused
 from gradwire.server.engines.deepspeed.schedule import learning_rate
+from gradwire.server.engines.deepspeed.stopwatch import Stopwatch
 from gradwire.server.engines.deepspeed.storages import model_storages, training_storages
 from gradwire.server.engines.training import StepResult, TrainerPart, TrainingConfig
-from gradwire.server.errors import FailedPrecondition, InvalidArgument
-from gradwire.server.losses import LossConfig, LossNormalizer, resolve_loss
-from gradwire.server.losses.inputs import LossInputs
+from gradwire.server.errors import FailedPrecondition
+from gradwire.server.losses import LossNormalizer, resolve_loss
 from gradwire.server.losses.metrics import Metric, merge_metrics
-from gradwire.server.losses.registry import Loss, LossFunction
 
 Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class RankBatch:
-    """This rank's rows, possibly none. `row_ids` are their numbers in the caller's batch, for errors."""
-
-    input_ids: npt.NDArray[np.int32]
-    row_offsets: npt.NDArray[np.int64]
-    row_ids: npt.NDArray[np.int64]
-    mask: Floats
-    columns: Mapping[str, Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +73,10 @@ class Trainer:
         pass, and what earlier micro-batches of the call added is taken back when a later one fails.
         """
         loss = resolve_loss(name)
-        config = loss.parse(options)
-        function = loss.load()
-        parts = self._plan(batch)
+        config = self.ranks.attempt(lambda: with_version(loss.parse(options), batch, self.weight_version))
+        call = LossCall(loss, config, loss.load(), whole)
+        clock = Stopwatch(self.ranks.device)
+        parts = self._plan(batch, loss.rows_together)
         rounds = self.ranks.highest(len(parts))
         # A copy of the gradients (0.15 s for 135 M parameters on two cores) is cheaper than a forward pass ahead
         # (2.4 s), and only needed where a failure can follow a backward pass onto gradients of earlier calls.
@@ -96,7 +86,7 @@ class Trainer:
         for index in range(rounds):
             part = parts[index] if index < len(parts) else None
             try:
-                found = self._one_round(part, batch, loss, config, function, whole)
+                found = self._one_round(part, batch, call, clock)
             except BaseException:
                 self._roll_back(saved, after=index)
                 raise
@@ -104,7 +94,7 @@ class Trainer:
                 metrics.append(found.metrics)
                 log_probs[part.source], entropy[part.source] = found.log_probs, found.entropy
         self.accumulated += 1
-        return RankResult(merge_metrics(metrics), len(parts), log_probs, entropy)
+        return RankResult(merge_metrics([*metrics, clock.metrics()]), len(parts), log_probs, entropy)
 
     @torch.no_grad()
     def fwd_no_grad(self, batch: RankBatch, temperature: float) -> tuple[Floats, Floats]:
@@ -118,7 +108,7 @@ class Trainer:
                 log_probs[part.source], entropy[part.source] = lp.float().cpu().numpy(), h.float().cpu().numpy()
         rows = np.repeat(np.arange(len(batch.row_ids)), np.diff(batch.row_offsets))
         everything = np.arange(len(batch.row_ids))
-        self.ranks.attempt(lambda: _check_finite(torch.from_numpy(log_probs), rows, everything, batch.row_ids))
+        self.ranks.attempt(lambda: check_finite(torch.from_numpy(log_probs), rows, everything, batch.row_ids))
         return log_probs, entropy
 
     def step(self, *, lr: float | None, max_grad_norm: float | None) -> StepResult:
@@ -150,42 +140,38 @@ class Trainer:
         release_unused()
 
     def _one_round(
-        self,
-        part: MicroBatch | None,
-        batch: RankBatch,
-        loss: Loss,
-        config: LossConfig,
-        function: LossFunction,
-        whole: LossNormalizer,
+        self, part: MicroBatch | None, batch: RankBatch, call: LossCall, clock: Stopwatch
     ) -> RankResult | None:
         """One micro-batch, or an empty one that only keeps the ranks' collectives in step."""
-        device = self.ranks.device
         planned = part or _dummy()
-        log_probs, entropy = self.engine(*tensors_of(planned, device), config.temperature)
-        if part is None:
-            self.ranks.agree(None)
-            self.engine.backward(0.0 * log_probs.sum())
+        with clock.measure("forward"):
+            # [2, N]: the log-probs and the entropy of the scored tokens.
+            scored = self.engine(*tensors_of(planned, self.ranks.device), call.config.temperature)
+        with clock.measure("loss"):
+            if part is None:
+                self.ranks.agree(None)
+                surrogate, metrics = 0.0 * scored.sum(), None
+            else:
+                gradient, metrics = self.ranks.attempt(lambda: loss_gradient(part, batch, scored, call))
+                # Its gradient by the scored values is the loss's own, which was seen to be finite.
+                surrogate = (scored * gradient).sum()
+        with clock.measure("backward"):
+            # DeepSpeed averages over the ranks; the loss is a sum over them.
+            self.engine.backward(surrogate * self.ranks.world)
+        if metrics is None:
             return None
+        log_probs, entropy = scored.detach().float().cpu().numpy()
+        return RankResult(metrics, 1, log_probs, entropy)
 
-        def compute() -> tuple[Tensor, Mapping[str, Metric]]:
-            _check_finite(log_probs.detach(), part.rows, part.row_ids, batch.row_ids)
-            output = function(loss_inputs(part, batch, log_probs, entropy), config, whole)
-            if not bool(output.loss.isfinite()):
-                raise InvalidArgument.at(
-                    "batch",
-                    f"the loss {loss.name!r} is {float(output.loss)} for the rows "
-                    f"{batch.row_ids[part.row_ids][:8].tolist()}: its inputs are too far from the policy",
-                    reason="LOSS_NOT_FINITE",
-                )
-            return output.loss, output.metrics
-
-        value, metrics = self.ranks.attempt(compute)
-        # DeepSpeed averages over the ranks; the loss is a sum over them.
-        self.engine.backward(value * self.ranks.world)
-        return RankResult(metrics, 1, log_probs.detach().float().cpu().numpy(), entropy.detach().float().cpu().numpy())
-
-    def _plan(self, batch: RankBatch) -> list[MicroBatch]:
-        return plan(batch.input_ids, batch.row_offsets, batch.mask, budget=self.config.max_tokens_per_micro_batch)
+    def _plan(self, batch: RankBatch, together: int = 1) -> list[MicroBatch]:
+        return plan(
+            batch.input_ids,
+            batch.row_offsets,
+            batch.mask,
+            budget=self.config.max_tokens_per_micro_batch,
+            packing=self.config.packing,
+            together=together,
+        )
 
     def _roll_back(self, saved: list[Tensor | None] | None, *, after: int) -> None:
         if saved is not None:
@@ -218,38 +204,9 @@ class Trainer:
         self.accumulated = 0
         return FailedPrecondition(
             "GRADIENT_NOT_FINITE",
-            "the accumulated gradients are not finite; they were cleared, and the weights are as before",
-        )
-
-
-def loss_inputs(part: MicroBatch, batch: RankBatch, log_probs: Tensor, entropy: Tensor) -> LossInputs:
-    """What a loss gets of a micro-batch whose log-probs and entropy [N] were computed."""
-
-    def column(values: Floats) -> Tensor:
-        return torch.from_numpy(values[part.source]).to(device=log_probs.device, dtype=log_probs.dtype)
-
-    return LossInputs(
-        log_probs=log_probs,
-        entropy=entropy,
-        mask=column(batch.mask),
-        rows=torch.from_numpy(part.rows).to(log_probs.device),
-        num_rows=len(part.row_ids),
-        **{name: column(values) for name, values in batch.columns.items()},
-    )
-
-
-def _check_finite(
-    log_probs: Tensor, rows: npt.NDArray[np.int64], row_ids: npt.NDArray[np.int64], caller_ids: npt.NDArray[np.int64]
-) -> None:
-    """Raise InvalidArgument naming the caller's row of the first log-prob that is not finite."""
-    wrong = ~log_probs.isfinite()
-    if bool(wrong.any()):
-        entry = int(wrong.nonzero()[0])
-        raise InvalidArgument.at(
-            "batch.input_ids",
-            f"row {int(caller_ids[row_ids[rows[entry]]])}: the policy's log-prob is {float(log_probs[entry])} "
-            "at a scored token",
-            reason="LOG_PROB_NOT_FINITE",
+            "the accumulated gradients are not finite; they were cleared, and weights and optimizer are as before. "
+            "Run fwd_bwd again with smaller advantages or fewer rows; if it comes back, the weights have grown too "
+            "large: load an earlier checkpoint and train with a lower learning rate",
         )
 
 

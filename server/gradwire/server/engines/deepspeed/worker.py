@@ -35,7 +35,8 @@ from gradwire.worker.v1 import worker_pb2 as pb
 from gradwire.worker.v1 import worker_pb2_grpc as rpc
 
 if TYPE_CHECKING:
-    from gradwire.server.engines.deepspeed.trainer import RankBatch, Trainer
+    from gradwire.server.engines.deepspeed.rank_loss import RankBatch
+    from gradwire.server.engines.deepspeed.trainer import Trainer
 
 MESSAGE_LIMIT = 1 << 30
 NEEDS = {
@@ -99,7 +100,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
 
     def FwdBwd(self, request: pb.FwdBwdRequest, context: grpc.ServicerContext) -> pb.FwdBwdResponse:
         def action() -> pb.FwdBwdResponse:
-            whole = LossNormalizer(request.mask_sum, request.active_rows, request.row_width)
+            whole = LossNormalizer(request.mask_sum, request.active_rows, request.row_width, request.active_prompts)
             result = self.trainer.fwd_bwd(_rows(request.rows), request.loss, m.mapping(request.loss_config), whole)
             response = pb.FwdBwdResponse(metrics=m.metrics_to_proto(result.metrics), micro_batches=result.micro_batches)
             if request.return_outputs:
@@ -269,7 +270,7 @@ def _abort(context: grpc.ServicerContext, error: GradwireError) -> None:
 
 
 def _rows(rows: pb.Rows) -> RankBatch:
-    from gradwire.server.engines.deepspeed.trainer import RankBatch
+    from gradwire.server.engines.deepspeed.rank_loss import RankBatch
 
     return RankBatch(
         input_ids=np.frombuffer(rows.input_ids, "<i4"),
