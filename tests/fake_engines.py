@@ -26,8 +26,10 @@ from gradwire.server.engines.sampling import (
     SamplerConfig,
     SampleRequest,
     TokenIds,
+    TopLogProbs,
     WeightSpan,
 )
+from gradwire.server.engines.scoring import LogProbConfig, RowScores, Scores, check_rows
 from gradwire.server.engines.sharedmem import SharedSegment
 from gradwire.server.engines.training import (
     CheckpointInfo,
@@ -305,6 +307,72 @@ class FakeTrainer(_Process):
         return [TensorChecksum(WEIGHT, dtype, self.weights.shape, digest)]
 
 
+class FakeLogProb(_Process):
+    """Scores token t as -t under version 0, and one less a version."""
+
+    def __init__(self, config: LogProbConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.version = 0
+        self.weights = b""
+        self.update_error: Exception | None = None
+        self.error: Exception | None = None
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(
+            self.config.model, self.config.model_path, CONTEXT, VOCABULARY, "float32", (0,),
+            has_chat_template=False, max_log_probs=self.config.max_log_probs, architecture="Fake",
+        )  # fmt: skip
+
+    def tokenize(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
+        return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
+
+    def apply_chat_template(
+        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+    ) -> TokenIds:
+        raise InvalidArgument.at("messages", "the model has no chat template")
+
+    async def score(self, rows: Sequence[TokenIds], *, top_k: int = 0) -> Scores:
+        if self.error is not None:
+            raise self.error
+        check_rows(rows, vocab_size=VOCABULARY, longest=CONTEXT)
+        scored = []
+        for row in rows:
+            values = (-row - self.version).astype(np.float32)
+            values[0] = np.nan
+            ids = np.tile(np.arange(top_k, dtype=np.int32), (len(row), 1))
+            scored.append(RowScores(values, TopLogProbs(ids, -ids.astype(np.float32)) if top_k else None))
+        return Scores(tuple(scored), self.version)
+
+    async def fwd_no_grad(
+        self, batch: TrainingBatch, *, temperature: float = 1.0, entropy: bool = False
+    ) -> ForwardResult:
+        if entropy:
+            raise InvalidArgument.at("entropy", "this engine gives none")
+        return ForwardResult(batch.input_ids.astype(np.float32), None, self.version)
+
+    def check_manifest(self, manifest: WeightManifest) -> None:
+        pass
+
+    async def update_weights(self, segment: str, manifest: WeightManifest, version: int) -> None:
+        if self.update_error is not None:
+            raise self.update_error
+        with SharedSegment.attach(segment) as attached:
+            self.weights = b"".join(attached.array(t.offset, t.nbytes).tobytes() for t in manifest.tensors)
+        self.version = version
+
+    async def weight_version(self) -> int:
+        return self.version
+
+    async def weight_norm(self) -> float:
+        return float(np.linalg.norm(np.frombuffer(self.weights, dtype=np.float32)))
+
+    async def checksums(self) -> list[TensorChecksum]:
+        shape = (len(self.weights) // 4,)
+        return [TensorChecksum(WEIGHT, "F32", shape, hashlib.sha256(self.weights).hexdigest())]
+
+
 def write_checkpoint(path: Path, info: CheckpointInfo) -> None:
     """The file that makes a folder a checkpoint."""
     facts = {
@@ -322,6 +390,7 @@ class FakeEngines:
     def __init__(self) -> None:
         self.samplers: list[FakeSampler] = []
         self.trainers: list[FakeTrainer] = []
+        self.references: list[FakeLogProb] = []
         self.prepare_sampler: Callable[[FakeSampler], None] = lambda engine: None
         self.prepare_trainer: Callable[[FakeTrainer], None] = lambda engine: None
 
@@ -335,4 +404,9 @@ class FakeEngines:
         engine = FakeTrainer(config)
         self.prepare_trainer(engine)
         self.trainers.append(engine)
+        return engine
+
+    def log_prob(self, config: LogProbConfig) -> FakeLogProb:
+        engine = FakeLogProb(config)
+        self.references.append(engine)
         return engine

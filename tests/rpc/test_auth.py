@@ -68,6 +68,8 @@ async def test_a_scope_opens_its_services_and_no_others(guarded: Served) -> None
         guarded.training.UploadBatch(iter([]), metadata=reader),
         guarded.admin.ListTokens(admin_pb2.ListTokensRequest(), metadata=reader),
         guarded.sampling.Generate(GENERATE, metadata=admin),
+        guarded.sampling.Sleep(sampling_pb2.SleepRequest(), metadata=reader),  # it is everyone's sampler
+        guarded.sampling.Pause(sampling_pb2.PauseRequest(), metadata=reader),
     ):
         failed = await failure(call)
         assert (failed.code, failed.reason) == (StatusCode.PERMISSION_DENIED, "MISSING_SCOPE")

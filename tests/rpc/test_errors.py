@@ -177,7 +177,6 @@ async def test_a_service_that_is_not_served_says_so(served: Served) -> None:
 
 async def test_parts_of_another_version_say_so(served: Served) -> None:
     for call in (
-        served.jobs.CreateJobs(job_pb2.CreateJobsRequest(log_prob=job_pb2.LogProbJobConfig())),
         served.jobs.CreateJobs(
             job_pb2.CreateJobsRequest(training=job_pb2.TrainingJobConfig(lora=job_pb2.LoraConfig(rank=8)))
         ),

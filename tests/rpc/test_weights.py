@@ -9,7 +9,7 @@ import numpy as np
 from grpc import StatusCode
 
 from gradwire.server.errors import GradwireError
-from gradwire.v1 import operation_pb2, sampling_pb2, tensor_pb2, training_pb2, weight_pb2
+from gradwire.v1 import job_pb2, operation_pb2, sampling_pb2, tensor_pb2, training_pb2, weight_pb2
 from tests.rpc.support import Served, failure, small_batch, text_prompt
 
 DATA = np.arange(8, dtype="<f4").tobytes()
@@ -74,6 +74,36 @@ async def test_jobs_of_the_wrong_kind_name_their_field(served: Served) -> None:
         (weight_pb2.SyncRequest(training_job_id=job_id, sampling_job_id=job_id), "sampling_job_id"),
     ):
         assert (await failure(served.weights.Sync(request))).fields == [field]
+
+
+async def reference_job(served: Served) -> int:
+    (job,) = await served.create(job_pb2.CreateJobsRequest(log_prob=job_pb2.LogProbJobConfig()))
+    assert job.kind == job_pb2.JOB_KIND_LOG_PROB and job.log_prob.engine == job_pb2.LOG_PROB_ENGINE_VLLM
+    assert job.facts.max_log_probs == job.log_prob.max_log_probs == 20
+    return int(job.job_id)
+
+
+async def test_a_reference_is_reset_or_keeps_what_it_has(served: Served) -> None:
+    trainer, reference = await trained_job(served), await reference_job(served)
+    (engine,) = served.engines.references
+    request = weight_pb2.SyncRequest(training_job_id=trainer, log_prob_job_id=reference)
+    engine.update_error = GradwireError("WEIGHT_UPDATE_FAILED", "the old weights stay")
+    assert (await failure(served.weights.Sync(request))).reason == "WEIGHT_UPDATE_FAILED"
+    version = weight_pb2.GetVersionRequest(job_id=reference)
+    assert (await served.weights.GetVersion(version)).weight_version == engine.version == 0
+
+    engine.update_error = None
+    report = await served.weights.Sync(request)
+    assert report.weight_version == (await served.weights.GetVersion(version)).weight_version == 1
+    assert engine.weights == served.engines.trainers[0].weights.tobytes()
+    assert (await served.weights.GetVersion(weight_pb2.GetVersionRequest())).weight_version == 0  # not the sampler
+
+    update = begin_request()
+    update.log_prob_job_id = reference
+    begun = await served.weights.BeginUpdate(update)
+    await served.weights.TransferUpdate(pieces(begun.update_id))
+    await served.weights.CommitUpdate(weight_pb2.CommitUpdateRequest(update_id=begun.update_id))
+    assert (engine.weights, engine.version) == (DATA, 3)
 
 
 async def test_both_sides_can_prove_what_they_hold(served: Served) -> None:

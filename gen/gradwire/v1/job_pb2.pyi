@@ -237,16 +237,30 @@ class SamplingJobConfig(_message.Message):
     def __init__(self, model: _Optional[str] = ..., dtype: _Optional[str] = ..., max_model_len: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., gpu_memory_utilization: _Optional[float] = ..., tensor_parallel_size: _Optional[int] = ..., data_parallel_size: _Optional[int] = ..., max_log_probs: _Optional[int] = ..., enable_prefix_caching: bool = ..., enforce_eager: bool = ..., seed: _Optional[int] = ...) -> None: ...
 
 class LogProbJobConfig(_message.Message):
-    __slots__ = ("model", "engine", "dtype", "num_workers")
+    __slots__ = ("model", "engine", "dtype", "num_workers", "max_model_len", "max_log_probs", "kv_cache_bytes", "gpu_memory_utilization", "tensor_parallel_size", "max_tokens_per_micro_batch", "threads")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    MAX_LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    KV_CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_PARALLEL_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_PER_MICRO_BATCH_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
     model: str
     engine: LogProbEngine
     dtype: str
     num_workers: int
-    def __init__(self, model: _Optional[str] = ..., engine: _Optional[_Union[LogProbEngine, str]] = ..., dtype: _Optional[str] = ..., num_workers: _Optional[int] = ...) -> None: ...
+    max_model_len: int
+    max_log_probs: int
+    kv_cache_bytes: int
+    gpu_memory_utilization: float
+    tensor_parallel_size: int
+    max_tokens_per_micro_batch: int
+    threads: int
+    def __init__(self, model: _Optional[str] = ..., engine: _Optional[_Union[LogProbEngine, str]] = ..., dtype: _Optional[str] = ..., num_workers: _Optional[int] = ..., max_model_len: _Optional[int] = ..., max_log_probs: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., gpu_memory_utilization: _Optional[float] = ..., tensor_parallel_size: _Optional[int] = ..., max_tokens_per_micro_batch: _Optional[int] = ..., threads: _Optional[int] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("job_id",)

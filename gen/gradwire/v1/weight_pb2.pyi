@@ -27,7 +27,7 @@ WEIGHT_TRANSPORT_NCCL: WeightTransport
 WEIGHT_TRANSPORT_FILE: WeightTransport
 
 class SyncRequest(_message.Message):
-    __slots__ = ("training_job_id", "sampling_job_id", "operation", "in_flight", "transport", "low_memory", "verify")
+    __slots__ = ("training_job_id", "sampling_job_id", "operation", "in_flight", "transport", "low_memory", "verify", "log_prob_job_id")
     TRAINING_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class SyncRequest(_message.Message):
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     LOW_MEMORY_FIELD_NUMBER: _ClassVar[int]
     VERIFY_FIELD_NUMBER: _ClassVar[int]
+    LOG_PROB_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     training_job_id: int
     sampling_job_id: int
     operation: _operation_pb2.OperationId
@@ -42,7 +43,8 @@ class SyncRequest(_message.Message):
     transport: WeightTransport
     low_memory: bool
     verify: bool
-    def __init__(self, training_job_id: _Optional[int] = ..., sampling_job_id: _Optional[int] = ..., operation: _Optional[_Union[_operation_pb2.OperationId, _Mapping]] = ..., in_flight: _Optional[_Union[_sampling_pb2.InFlightPolicy, str]] = ..., transport: _Optional[_Union[WeightTransport, str]] = ..., low_memory: bool = ..., verify: bool = ...) -> None: ...
+    log_prob_job_id: int
+    def __init__(self, training_job_id: _Optional[int] = ..., sampling_job_id: _Optional[int] = ..., operation: _Optional[_Union[_operation_pb2.OperationId, _Mapping]] = ..., in_flight: _Optional[_Union[_sampling_pb2.InFlightPolicy, str]] = ..., transport: _Optional[_Union[WeightTransport, str]] = ..., low_memory: bool = ..., verify: bool = ..., log_prob_job_id: _Optional[int] = ...) -> None: ...
 
 class SyncResponse(_message.Message):
     __slots__ = ("weight_version", "size_bytes", "num_tensors", "transport", "export_time", "pause_time", "total_time")
@@ -75,16 +77,18 @@ class TensorSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class BeginUpdateRequest(_message.Message):
-    __slots__ = ("sampling_job_id", "manifest", "weight_version", "timeout")
+    __slots__ = ("sampling_job_id", "manifest", "weight_version", "timeout", "log_prob_job_id")
     SAMPLING_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    LOG_PROB_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     sampling_job_id: int
     manifest: _containers.RepeatedCompositeFieldContainer[TensorSpec]
     weight_version: int
     timeout: _duration_pb2.Duration
-    def __init__(self, sampling_job_id: _Optional[int] = ..., manifest: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., weight_version: _Optional[int] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    log_prob_job_id: int
+    def __init__(self, sampling_job_id: _Optional[int] = ..., manifest: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., weight_version: _Optional[int] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., log_prob_job_id: _Optional[int] = ...) -> None: ...
 
 class BeginUpdateResponse(_message.Message):
     __slots__ = ("update_id", "total_bytes")

@@ -29,7 +29,8 @@ class WeightServiceStub(object):
     """Carries weights.
 
     An update is all or nothing: until it is committed, and whenever it fails, the sampler serves its
-    old weights. A commit also resets the prefix cache.
+    old weights. A commit also resets the prefix cache. Log-prob jobs take updates too; a call that scores
+    is answered by the weights of one version, so those under way end first.
     """
 
     def __init__(self, channel):
@@ -84,11 +85,12 @@ class WeightServiceServicer(object):
     """Carries weights.
 
     An update is all or nothing: until it is committed, and whenever it fails, the sampler serves its
-    old weights. A commit also resets the prefix cache.
+    old weights. A commit also resets the prefix cache. Log-prob jobs take updates too; a call that scores
+    is answered by the weights of one version, so those under way end first.
     """
 
     def Sync(self, request, context):
-        """Carry a training job's weights into a sampling job.
+        """Carry a training job's weights into a sampling or a log-prob job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -198,7 +200,8 @@ class WeightService(object):
     """Carries weights.
 
     An update is all or nothing: until it is committed, and whenever it fails, the sampler serves its
-    old weights. A commit also resets the prefix cache.
+    old weights. A commit also resets the prefix cache. Log-prob jobs take updates too; a call that scores
+    is answered by the weights of one version, so those under way end first.
     """
 
     @staticmethod

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from gradwire.server.engines.vllm.render import Renderer
+from gradwire.server.engines.render import Renderer
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.models.resolve import resolve_model
 

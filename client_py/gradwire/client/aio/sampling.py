@@ -115,7 +115,9 @@ class AsyncSampling:
         """Log-probs of given text: one score a prompt.
 
         `completions` are what follows each prompt, text or token ids; without them only the prompts are
-        scored. `top_k` also returns that many of the most likely tokens at each place.
+        scored. `top_k` also returns that many of the most likely tokens at each place, at most the job's
+        `facts.max_log_probs`. `job` is a sampling or a log-prob job. Log-probs are at temperature 1; the first
+        token of all, which follows nothing, has NaN.
         """
         request = pb.LogProbsRequest(
             job_id=job_id(job),

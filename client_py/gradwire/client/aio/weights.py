@@ -58,6 +58,7 @@ class AsyncWeights:
         training_job: JobRef,
         sampling_job: JobRef | None = None,
         *,
+        log_prob_job: JobRef | None = None,
         in_flight: InFlightPolicy | str | None = None,
         transport: WeightTransport | str | None = None,
         low_memory: bool = False,
@@ -68,12 +69,16 @@ class AsyncWeights:
     ) -> SyncResult:
         """Carries a training job's weights into a sampling job (default: the server's own).
 
+        With `log_prob_job` they go to that job instead: the reference is reset to the policy of now. Calls that
+        it is answering end first, on the old weights, whatever `in_flight` says.
+
         Requests in the sampler go on with the new weights (default "keep"), or "wait", "abort". `verify`
         compares checksums of both sides afterwards. Applied once, however often it is sent.
         """
         request = pb.SyncRequest(
             training_job_id=job_id(training_job),
             sampling_job_id=job_id(sampling_job),
+            log_prob_job_id=job_id(log_prob_job),
             operation=operation(request_id, sequence_number),
             in_flight=enum_to_proto(sampling_pb2.InFlightPolicy, in_flight, "in_flight"),
             transport=enum_to_proto(pb.WeightTransport, transport, "transport"),
@@ -88,15 +93,18 @@ class AsyncWeights:
         weight_version: int,
         *,
         sampling_job: JobRef | None = None,
+        log_prob_job: JobRef | None = None,
         in_flight: InFlightPolicy | str | None = None,
         timeout: float | None = None,
     ) -> CommitResult:
-        """Puts `tensors` (arrays by Hugging Face name, all of the model's) into a sampler, in one go.
+        """Puts `tensors` (arrays by Hugging Face name, all of the model's) into a sampler or a log-prob job.
 
         Begins, transfers and commits with checksums; whatever fails on the way aborts the update.
         `timeout` is each part's own.
         """
-        begun = await self.begin_update(tensors, weight_version, sampling_job=sampling_job, timeout=timeout)
+        begun = await self.begin_update(
+            tensors, weight_version, sampling_job=sampling_job, log_prob_job=log_prob_job, timeout=timeout
+        )
         try:
             await self.transfer_update(begun.update_id, tensors, timeout=timeout)
             return await self.commit_update(begun.update_id, in_flight=in_flight, timeout=timeout)
@@ -110,18 +118,20 @@ class AsyncWeights:
         weight_version: int,
         *,
         sampling_job: JobRef | None = None,
+        log_prob_job: JobRef | None = None,
         idle_timeout_s: float | None = None,
         timeout: float | None = None,
     ) -> UpdateBegun:
         """Begins an update from a trainer outside the server.
 
         `manifest` is all of the model's tensors by name (their checksums are computed here), or their specs.
-        `weight_version` is above the sampler's. The server gives the update up when nothing arrives for
+        `weight_version` is above the job's. The server gives the update up when nothing arrives for
         `idle_timeout_s` seconds (default 60).
         """
         specs = await offload(lambda: manifest_to_proto(manifest), OFFLOAD_BYTES + 1)
         request = pb.BeginUpdateRequest(
             sampling_job_id=job_id(sampling_job),
+            log_prob_job_id=job_id(log_prob_job),
             manifest=specs,
             weight_version=weight_version,
             timeout=duration(idle_timeout_s, "idle_timeout_s"),

@@ -75,7 +75,8 @@ class Training:
         """Runs a batch forward: log-probs of its own tokens in its layout, and entropies if asked for.
 
         `job` is a training or log-prob job. Only input_ids and attention_mask are used. `temperature`
-        divides the logits (default 1).
+        divides the logits (default 1). A log-prob job on vLLM has neither entropies nor another temperature:
+        InvalidArgumentError.
         """
         return self._loop.run(
             self._async.fwd_no_grad(job, batch, temperature=temperature, entropy=entropy, timeout=timeout)

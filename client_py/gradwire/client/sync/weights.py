@@ -38,6 +38,7 @@ class Weights:
         training_job: JobRef,
         sampling_job: JobRef | None = None,
         *,
+        log_prob_job: JobRef | None = None,
         in_flight: InFlightPolicy | str | None = None,
         transport: WeightTransport | str | None = None,
         low_memory: bool = False,
@@ -48,6 +49,9 @@ class Weights:
     ) -> SyncResult:
         """Carries a training job's weights into a sampling job (default: the server's own).
 
+        With `log_prob_job` they go to that job instead: the reference is reset to the policy of now. Calls that
+        it is answering end first, on the old weights, whatever `in_flight` says.
+
         Requests in the sampler go on with the new weights (default "keep"), or "wait", "abort". `verify`
         compares checksums of both sides afterwards. Applied once, however often it is sent.
         """
@@ -55,6 +59,7 @@ class Weights:
             self._async.sync(
                 training_job,
                 sampling_job,
+                log_prob_job=log_prob_job,
                 in_flight=in_flight,
                 transport=transport,
                 low_memory=low_memory,
@@ -71,16 +76,24 @@ class Weights:
         weight_version: int,
         *,
         sampling_job: JobRef | None = None,
+        log_prob_job: JobRef | None = None,
         in_flight: InFlightPolicy | str | None = None,
         timeout: float | None = None,
     ) -> CommitResult:
-        """Puts `tensors` (arrays by Hugging Face name, all of the model's) into a sampler, in one go.
+        """Puts `tensors` (arrays by Hugging Face name, all of the model's) into a sampler or a log-prob job.
 
         Begins, transfers and commits with checksums; whatever fails on the way aborts the update.
         `timeout` is each part's own.
         """
         return self._loop.run(
-            self._async.update(tensors, weight_version, sampling_job=sampling_job, in_flight=in_flight, timeout=timeout)
+            self._async.update(
+                tensors,
+                weight_version,
+                sampling_job=sampling_job,
+                log_prob_job=log_prob_job,
+                in_flight=in_flight,
+                timeout=timeout,
+            )
         )
 
     def begin_update(
@@ -89,18 +102,24 @@ class Weights:
         weight_version: int,
         *,
         sampling_job: JobRef | None = None,
+        log_prob_job: JobRef | None = None,
         idle_timeout_s: float | None = None,
         timeout: float | None = None,
     ) -> UpdateBegun:
         """Begins an update from a trainer outside the server.
 
         `manifest` is all of the model's tensors by name (their checksums are computed here), or their specs.
-        `weight_version` is above the sampler's. The server gives the update up when nothing arrives for
+        `weight_version` is above the job's. The server gives the update up when nothing arrives for
         `idle_timeout_s` seconds (default 60).
         """
         return self._loop.run(
             self._async.begin_update(
-                manifest, weight_version, sampling_job=sampling_job, idle_timeout_s=idle_timeout_s, timeout=timeout
+                manifest,
+                weight_version,
+                sampling_job=sampling_job,
+                log_prob_job=log_prob_job,
+                idle_timeout_s=idle_timeout_s,
+                timeout=timeout,
             )
         )
 

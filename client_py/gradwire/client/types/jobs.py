@@ -168,16 +168,30 @@ class SamplingJobConfig(ShowsOnlySet):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LogProbJobConfig(ShowsOnlySet):
-    """Configuration of a log-prob job."""
+    """Configuration of a log-prob job: frozen weights that score, until `weights.sync` resets them."""
 
     model: str | None = None
     """As in TrainingJobConfig. Default: the server's model."""
     engine: LogProbEngine | str | None = None
-    """Default: vLLM."""
+    """"vllm" (log-probs at temperature 1) or "deepspeed" (entropies and any temperature, too). Default "vllm"."""
     dtype: str | None = None
-    """As in SamplingJobConfig. Default "auto"."""
+    """As in SamplingJobConfig, but no "float16" with DeepSpeed. Default "auto"."""
     num_workers: int | None = None
-    """Default 1."""
+    """Workers that share the rows, each with a whole model. Default 1."""
+    max_model_len: int | None = None
+    """Tokens of the longest text; vLLM scores one less. Default: the model's limit."""
+    max_log_probs: int | None = None
+    """Alternatives that `log_probs(top_k=...)` may ask for. Default 20."""
+    kv_cache_bytes: int | None = None
+    """Bytes of KV cache on CPU. Default 1 GiB. vLLM's alone: an error with DeepSpeed."""
+    gpu_memory_utilization: float | None = None
+    """Part of a GPU's memory that the engine takes. Default 0.9. vLLM's alone."""
+    tensor_parallel_size: int | None = None
+    """GPUs that one replica is spread over. Default 1. vLLM's alone."""
+    max_tokens_per_micro_batch: int | None = None
+    """Real tokens that one forward pass of a worker holds at most. Default 4096. DeepSpeed's alone."""
+    threads: int | None = None
+    """Threads of a worker on CPU. Default: all cores. DeepSpeed's alone."""
 
 
 JobConfig = TrainingJobConfig | SamplingJobConfig | LogProbJobConfig
@@ -185,7 +199,7 @@ JobConfig = TrainingJobConfig | SamplingJobConfig | LogProbJobConfig
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a caller needs to know of a model that samples."""
+    """What a caller needs to know of a model that samples or scores."""
 
     max_model_len: int
     """Prompt and completion together, in tokens."""
@@ -219,7 +233,7 @@ class Job:
     config: JobConfig | None
     """With defaults applied."""
     facts: ModelFacts | None
-    """Only of sampling jobs."""
+    """Only of sampling and log-prob jobs."""
     built_in: bool
     """It was made by the server at its start."""
 

@@ -93,12 +93,14 @@ class SchedulerConfig(_message.Message):
     def __init__(self, name: _Optional[str] = ..., warmup_steps: _Optional[int] = ..., total_steps: _Optional[int] = ..., min_lr_ratio: _Optional[float] = ...) -> None: ...
 
 class InitRequest(_message.Message):
-    __slots__ = ("config", "master_port")
+    __slots__ = ("config", "master_port", "forward_only")
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
+    FORWARD_ONLY_FIELD_NUMBER: _ClassVar[int]
     config: TrainingConfig
     master_port: int
-    def __init__(self, config: _Optional[_Union[TrainingConfig, _Mapping]] = ..., master_port: _Optional[int] = ...) -> None: ...
+    forward_only: bool
+    def __init__(self, config: _Optional[_Union[TrainingConfig, _Mapping]] = ..., master_port: _Optional[int] = ..., forward_only: bool = ...) -> None: ...
 
 class InitResponse(_message.Message):
     __slots__ = ("num_parameters", "vocab_size")
@@ -184,20 +186,28 @@ class FwdBwdResponse(_message.Message):
     def __init__(self, metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., micro_batches: _Optional[int] = ..., log_probs: _Optional[bytes] = ..., entropy: _Optional[bytes] = ...) -> None: ...
 
 class FwdNoGradRequest(_message.Message):
-    __slots__ = ("rows", "temperature")
+    __slots__ = ("rows", "temperature", "top_k")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
     rows: Rows
     temperature: float
-    def __init__(self, rows: _Optional[_Union[Rows, _Mapping]] = ..., temperature: _Optional[float] = ...) -> None: ...
+    top_k: int
+    def __init__(self, rows: _Optional[_Union[Rows, _Mapping]] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ...) -> None: ...
 
 class FwdNoGradResponse(_message.Message):
-    __slots__ = ("log_probs", "entropy")
+    __slots__ = ("log_probs", "entropy", "weight_version", "top_token_ids", "top_log_probs")
     LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
     ENTROPY_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
     log_probs: bytes
     entropy: bytes
-    def __init__(self, log_probs: _Optional[bytes] = ..., entropy: _Optional[bytes] = ...) -> None: ...
+    weight_version: int
+    top_token_ids: bytes
+    top_log_probs: bytes
+    def __init__(self, log_probs: _Optional[bytes] = ..., entropy: _Optional[bytes] = ..., weight_version: _Optional[int] = ..., top_token_ids: _Optional[bytes] = ..., top_log_probs: _Optional[bytes] = ...) -> None: ...
 
 class StepRequest(_message.Message):
     __slots__ = ("lr", "max_grad_norm")
@@ -302,6 +312,24 @@ class ExportWeightsRequest(_message.Message):
 class ExportWeightsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class LoadWeightsRequest(_message.Message):
+    __slots__ = ("segment", "tensors", "total_bytes", "weight_version")
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    segment: str
+    tensors: _containers.RepeatedCompositeFieldContainer[TensorSpec]
+    total_bytes: int
+    weight_version: int
+    def __init__(self, segment: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., total_bytes: _Optional[int] = ..., weight_version: _Optional[int] = ...) -> None: ...
+
+class LoadWeightsResponse(_message.Message):
+    __slots__ = ("weight_version",)
+    WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    weight_version: int
+    def __init__(self, weight_version: _Optional[int] = ...) -> None: ...
 
 class GetNormRequest(_message.Message):
     __slots__ = ()

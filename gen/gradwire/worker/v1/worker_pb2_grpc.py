@@ -81,6 +81,11 @@ class WorkerServiceStub(object):
                 request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.ExportWeightsRequest.SerializeToString,
                 response_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.ExportWeightsResponse.FromString,
                 _registered_method=True)
+        self.LoadWeights = channel.unary_unary(
+                '/gradwire.worker.v1.WorkerService/LoadWeights',
+                request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.LoadWeightsRequest.SerializeToString,
+                response_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.LoadWeightsResponse.FromString,
+                _registered_method=True)
         self.GetNorm = channel.unary_unary(
                 '/gradwire.worker.v1.WorkerService/GetNorm',
                 request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.GetNormRequest.SerializeToString,
@@ -181,6 +186,14 @@ class WorkerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadWeights(self, request, context):
+        """Replace the weights of a forward-only job by those of a shared-memory segment. On an error, on any rank,
+        nothing changes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetNorm(self, request, context):
         """Measure the weights.
         """
@@ -270,6 +283,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.ExportWeights,
                     request_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.ExportWeightsRequest.FromString,
                     response_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.ExportWeightsResponse.SerializeToString,
+            ),
+            'LoadWeights': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadWeights,
+                    request_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.LoadWeightsRequest.FromString,
+                    response_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.LoadWeightsResponse.SerializeToString,
             ),
             'GetNorm': grpc.unary_unary_rpc_method_handler(
                     servicer.GetNorm,
@@ -547,6 +565,33 @@ class WorkerService(object):
             '/gradwire.worker.v1.WorkerService/ExportWeights',
             gradwire_dot_worker_dot_v1_dot_worker__pb2.ExportWeightsRequest.SerializeToString,
             gradwire_dot_worker_dot_v1_dot_worker__pb2.ExportWeightsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadWeights(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gradwire.worker.v1.WorkerService/LoadWeights',
+            gradwire_dot_worker_dot_v1_dot_worker__pb2.LoadWeightsRequest.SerializeToString,
+            gradwire_dot_worker_dot_v1_dot_worker__pb2.LoadWeightsResponse.FromString,
             options,
             channel_credentials,
             insecure,

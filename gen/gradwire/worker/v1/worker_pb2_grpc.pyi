@@ -79,6 +79,14 @@ class WorkerServiceStub:
     ]
     """Write the weights into a shared-memory segment. Rank 0 writes, all ranks give."""
 
+    LoadWeights: grpc.UnaryUnaryMultiCallable[
+        gradwire.worker.v1.worker_pb2.LoadWeightsRequest,
+        gradwire.worker.v1.worker_pb2.LoadWeightsResponse,
+    ]
+    """Replace the weights of a forward-only job by those of a shared-memory segment. On an error, on any rank,
+    nothing changes.
+    """
+
     GetNorm: grpc.UnaryUnaryMultiCallable[
         gradwire.worker.v1.worker_pb2.GetNormRequest,
         gradwire.worker.v1.worker_pb2.GetNormResponse,
@@ -173,6 +181,14 @@ class WorkerServiceAsyncStub:
         gradwire.worker.v1.worker_pb2.ExportWeightsResponse,
     ]
     """Write the weights into a shared-memory segment. Rank 0 writes, all ranks give."""
+
+    LoadWeights: grpc.aio.UnaryUnaryMultiCallable[
+        gradwire.worker.v1.worker_pb2.LoadWeightsRequest,
+        gradwire.worker.v1.worker_pb2.LoadWeightsResponse,
+    ]
+    """Replace the weights of a forward-only job by those of a shared-memory segment. On an error, on any rank,
+    nothing changes.
+    """
 
     GetNorm: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.worker.v1.worker_pb2.GetNormRequest,
@@ -286,6 +302,16 @@ class WorkerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[gradwire.worker.v1.worker_pb2.ExportWeightsResponse, collections.abc.Awaitable[gradwire.worker.v1.worker_pb2.ExportWeightsResponse]]:
         """Write the weights into a shared-memory segment. Rank 0 writes, all ranks give."""
+
+    @abc.abstractmethod
+    def LoadWeights(
+        self,
+        request: gradwire.worker.v1.worker_pb2.LoadWeightsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[gradwire.worker.v1.worker_pb2.LoadWeightsResponse, collections.abc.Awaitable[gradwire.worker.v1.worker_pb2.LoadWeightsResponse]]:
+        """Replace the weights of a forward-only job by those of a shared-memory segment. On an error, on any rank,
+        nothing changes.
+        """
 
     @abc.abstractmethod
     def GetNorm(

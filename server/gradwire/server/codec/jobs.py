@@ -11,6 +11,7 @@ from gradwire.server.codec.times import timestamp
 from gradwire.server.domain.jobs import JobKind, JobState
 from gradwire.server.domain.registry import AnyJob
 from gradwire.server.engines.sampling import ModelInfo, SamplerConfig
+from gradwire.server.engines.scoring import DEEPSPEED, VLLM, LogProbConfig
 from gradwire.server.engines.training import LoraConfig, OptimizerConfig, SchedulerConfig, TrainingConfig
 from gradwire.server.engines.weights import InFlightPolicy, MemoryReport
 from gradwire.server.errors import InvalidArgument
@@ -21,7 +22,11 @@ IN_FLIGHT = {
     sampling_pb2.IN_FLIGHT_POLICY_WAIT: InFlightPolicy.WAIT,
     sampling_pb2.IN_FLIGHT_POLICY_KEEP: InFlightPolicy.KEEP,
 }
-_KINDS = {JobKind.TRAINING: job_pb2.JOB_KIND_TRAINING, JobKind.SAMPLING: job_pb2.JOB_KIND_SAMPLING}
+_KINDS = {
+    JobKind.TRAINING: job_pb2.JOB_KIND_TRAINING,
+    JobKind.SAMPLING: job_pb2.JOB_KIND_SAMPLING,
+    JobKind.LOG_PROB: job_pb2.JOB_KIND_LOG_PROB,
+}
 _STATES = {state: job_pb2.JobState.Value(f"JOB_STATE_{state.name}") for state in JobState}
 
 
@@ -72,6 +77,14 @@ _SAMPLING = {
         "enable_prefix_caching", "enforce_eager", "seed",
     )
 }  # fmt: skip
+_LOG_PROB = {
+    n: n
+    for n in (
+        "dtype", "num_workers", "max_model_len", "max_log_probs", "kv_cache_bytes", "gpu_memory_utilization",
+        "tensor_parallel_size", "max_tokens_per_micro_batch", "threads",
+    )
+}  # fmt: skip
+_ENGINES = {VLLM: job_pb2.LOG_PROB_ENGINE_VLLM, DEEPSPEED: job_pb2.LOG_PROB_ENGINE_DEEPSPEED}
 
 
 def decode_training(message: job_pb2.TrainingJobConfig, *, model: str, model_path: str) -> TrainingConfig:
@@ -109,6 +122,12 @@ def decode_sampling(message: job_pb2.SamplingJobConfig, *, model: str, model_pat
     return SamplerConfig(model=model, model_path=model_path, **_given(message, _SAMPLING))
 
 
+def decode_log_prob(message: job_pb2.LogProbJobConfig, *, model: str, model_path: str) -> LogProbConfig:
+    """A log-prob configuration; what is absent is the engine's to decide."""
+    engine = DEEPSPEED if message.engine == job_pb2.LOG_PROB_ENGINE_DEEPSPEED else VLLM
+    return LogProbConfig(model=model, model_path=model_path, engine=engine, **_given(message, _LOG_PROB))
+
+
 def _encode_training(config: TrainingConfig) -> job_pb2.TrainingJobConfig:
     message = job_pb2.TrainingJobConfig(
         model=config.model, loss=config.loss, **{theirs: getattr(config, ours) for theirs, ours in _TRAINING.items()}
@@ -137,8 +156,14 @@ def _encode_sampling(config: SamplerConfig) -> job_pb2.SamplingJobConfig:
     return job_pb2.SamplingJobConfig(model=config.model, **given)
 
 
+def _encode_log_prob(config: LogProbConfig) -> job_pb2.LogProbJobConfig:
+    known = {theirs: getattr(config, ours) for theirs, ours in _LOG_PROB.items()}
+    given = {k: v for k, v in known.items() if v or k == "max_log_probs"}
+    return job_pb2.LogProbJobConfig(model=config.model, engine=_ENGINES[config.engine], **given)
+
+
 def encode_facts(info: ModelInfo) -> job_pb2.ModelFacts:
-    """What a caller needs to know of a model that samples."""
+    """What a caller needs to know of a model that samples or scores."""
     return job_pb2.ModelFacts(
         max_model_len=info.max_model_len,
         vocab_size=info.vocab_size,
@@ -166,8 +191,11 @@ def encode_job(job: AnyJob) -> job_pb2.Job:
         message.lease_expires_at.CopyFrom(timestamp(job.lease.expires_at))
     if isinstance(job.config, TrainingConfig):
         message.training.CopyFrom(_encode_training(job.config))
+        return message
+    if isinstance(job.config, LogProbConfig):
+        message.log_prob.CopyFrom(_encode_log_prob(job.config))
     else:
         message.sampling.CopyFrom(_encode_sampling(job.config))
-        if job.started:
-            message.facts.CopyFrom(encode_facts(job.engine.info))
+    if job.started:
+        message.facts.CopyFrom(encode_facts(job.engine.info))
     return message

@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 
 from gradwire.server.domain.leases import JobLease
 from gradwire.server.domain.operations import OperationLog
-from gradwire.server.engines.base import SamplerEngine, TrainingEngine
+from gradwire.server.engines.base import LogProbEngine, SamplerEngine, TrainingEngine
 from gradwire.server.engines.sampling import SamplerConfig
+from gradwire.server.engines.scoring import LogProbConfig
 from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.errors import FailedPrecondition, Unavailable
 
@@ -21,6 +22,12 @@ class JobKind(StrEnum):
 
     TRAINING = "training"
     SAMPLING = "sampling"
+    LOG_PROB = "log_prob"
+
+    @property
+    def words(self) -> str:
+        """For people: "log-prob"."""
+        return self.value.replace("_", "-")
 
 
 class JobState(StrEnum):
@@ -34,7 +41,7 @@ class JobState(StrEnum):
     DESTROYED = "destroyed"
 
 
-Engine = TypeVar("Engine", SamplerEngine, TrainingEngine)
+Engine = TypeVar("Engine", SamplerEngine, TrainingEngine, LogProbEngine)
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +54,7 @@ class Job(Generic[Engine]):
     job_id: int
     kind: JobKind
     tenant: str | None
-    config: TrainingConfig | SamplerConfig
+    config: TrainingConfig | SamplerConfig | LogProbConfig
     engine: Engine
     lease: JobLease | None = None
     state: JobState = JobState.STARTING

@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeAlias
 from gradwire.server.domain.caller import Caller
 from gradwire.server.domain.jobs import Job, JobKind, JobState
 from gradwire.server.domain.leases import JobLease
-from gradwire.server.engines.base import SamplerEngine, TrainingEngine
+from gradwire.server.engines.base import LogProbEngine, SamplerEngine, TrainingEngine
 from gradwire.server.engines.sampling import SamplerConfig
+from gradwire.server.engines.scoring import LogProbConfig
 from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.errors import (
     Aborted,
@@ -31,7 +32,9 @@ log = logging.getLogger(__name__)
 
 SamplingJob: TypeAlias = Job[SamplerEngine]
 TrainingJob: TypeAlias = Job[TrainingEngine]
+LogProbJob: TypeAlias = Job[LogProbEngine]
 AnyJob: TypeAlias = Job[Any]
+AnyConfig: TypeAlias = SamplerConfig | TrainingConfig | LogProbConfig
 JobProgress = Callable[[int, str], None]
 """Called from any thread with a job id and a line for people."""
 
@@ -48,6 +51,9 @@ class EngineFactory(Protocol):
 
     def trainer(self, config: TrainingConfig) -> TrainingEngine:
         """A trainer of this configuration."""
+
+    def log_prob(self, config: LogProbConfig) -> LogProbEngine:
+        """A scoring engine of this configuration."""
 
 
 class JobRegistry:
@@ -80,7 +86,7 @@ class JobRegistry:
 
     async def create(
         self,
-        configs: Sequence[SamplerConfig | TrainingConfig],
+        configs: Sequence[AnyConfig],
         *,
         tenant: str | None,
         lease_s: float | None,
@@ -107,15 +113,19 @@ class JobRegistry:
             raise
         return jobs
 
-    def _new(self, config: SamplerConfig | TrainingConfig, tenant: str | None) -> AnyJob:
+    def _new(self, config: AnyConfig, tenant: str | None) -> AnyJob:
         number = next(self._ids)
         job: AnyJob
-        if isinstance(config, SamplerConfig):
-            with _fields_of(JobKind.SAMPLING):
-                job = Job(number, JobKind.SAMPLING, tenant, config, self._factory.sampler(config))
-        else:
-            with _fields_of(JobKind.TRAINING):
-                job = Job(number, JobKind.TRAINING, tenant, config, self._factory.trainer(config))
+        match config:
+            case SamplerConfig():
+                with _fields_of(JobKind.SAMPLING):
+                    job = Job(number, JobKind.SAMPLING, tenant, config, self._factory.sampler(config))
+            case TrainingConfig():
+                with _fields_of(JobKind.TRAINING):
+                    job = Job(number, JobKind.TRAINING, tenant, config, self._factory.trainer(config))
+            case LogProbConfig():
+                with _fields_of(JobKind.LOG_PROB):
+                    job = Job(number, JobKind.LOG_PROB, tenant, config, self._factory.log_prob(config))
         self._jobs[number] = job
         return job
 
@@ -157,16 +167,24 @@ class JobRegistry:
 
     def sampling(self, job_id: int, caller: Caller, *, field: str = "job_id") -> SamplingJob:
         """A sampling job that takes work."""
-        return self._of_kind(JobKind.SAMPLING, job_id, caller, field)
+        return self.of_kind(job_id, caller, JobKind.SAMPLING, field=field)
 
     def training(self, job_id: int, caller: Caller, *, field: str = "job_id") -> TrainingJob:
         """A training job that takes work."""
-        return self._of_kind(JobKind.TRAINING, job_id, caller, field)
+        return self.of_kind(job_id, caller, JobKind.TRAINING, field=field)
 
-    def _of_kind(self, kind: JobKind, job_id: int, caller: Caller, field: str) -> AnyJob:
+    def log_prob(self, job_id: int, caller: Caller, *, field: str = "job_id") -> LogProbJob:
+        """A log-prob job that takes work."""
+        return self.of_kind(job_id, caller, JobKind.LOG_PROB, field=field)
+
+    def of_kind(self, job_id: int, caller: Caller, *kinds: JobKind, field: str = "job_id") -> AnyJob:
+        """A job of one of these kinds that takes work."""
         job = self.get(job_id, caller, field=field)
-        if job.kind is not kind:
-            raise InvalidArgument.at(field, f"job {job.job_id} is a {job.kind} job; this call takes a {kind} job")
+        if job.kind not in kinds:
+            wanted = " or ".join(kind.words for kind in kinds)
+            raise InvalidArgument.at(
+                field, f"job {job.job_id} is a {job.kind.words} job; this call takes a {wanted} job"
+            )
         job.require_working()
         return job
 

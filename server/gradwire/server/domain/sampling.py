@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradwire.server.domain.jobs import JobState
-from gradwire.server.domain.registry import SamplingJob
+from gradwire.server.domain.registry import AnyJob, SamplingJob
 from gradwire.server.engines.sampling import (
     CompletionDelta,
     PromptInfo,
@@ -22,12 +22,12 @@ from gradwire.server.engines.weights import MemoryReport
 from gradwire.server.errors import FailedPrecondition, FieldViolation, GradwireError, InvalidArgument, Unavailable
 
 
-def require_version(job: SamplingJob, at_least: int) -> None:
+def require_version(job: AnyJob, at_least: int) -> None:
     """Raises FailedPrecondition when the job's weights are older than asked for."""
     if job.weight_version < at_least:
         raise FailedPrecondition(
             "WEIGHTS_TOO_OLD",
-            f"min_weight_version is {at_least}, but {job.name} samples from version {job.weight_version}; sync first",
+            f"min_weight_version is {at_least}, but {job.name} has version {job.weight_version}; sync first",
             subject=job.name,
             metadata={"weight_version": str(job.weight_version)},
         )

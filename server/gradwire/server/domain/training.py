@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gradwire.server.domain.jobs import JobState
+from gradwire.server.domain.jobs import JobKind, JobState
 from gradwire.server.domain.operations import Operation
-from gradwire.server.domain.registry import TrainingJob
+from gradwire.server.domain.registry import AnyJob, TrainingJob
 from gradwire.server.engines.training import SleepMode
 from gradwire.server.engines.weights import MemoryReport
 from gradwire.server.errors import FailedPrecondition, GradwireError, Unavailable
@@ -52,7 +52,7 @@ async def operate(
     return await job.operations.run(operation, timed, timeout=timeout, nbytes=lambda result: nbytes(result.value))
 
 
-async def guarded(job: TrainingJob, apply: Callable[[], Awaitable[T]]) -> T:
+async def guarded(job: AnyJob, apply: Callable[[], Awaitable[T]]) -> T:
     """Run `apply`; when the engine turns out to be dead, the job fails and says so."""
     job.require_working()
     try:
@@ -62,10 +62,11 @@ async def guarded(job: TrainingJob, apply: Callable[[], Awaitable[T]]) -> T:
             await job.engine.check_health()
         except GradwireError as dead:
             job.fail(dead.message)
+            advice = "Create another job" + (" and load its last checkpoint" if job.kind is JobKind.TRAINING else "")
             # Not UNAVAILABLE: a client would retry what can only fail again.
             raise FailedPrecondition(
                 "JOB_FAILED",
-                f"{job.name} failed: {dead.message}. Create another job and load its last checkpoint",
+                f"{job.name} failed: {dead.message}. {advice}",
                 subject=job.name,
             ) from error
         raise

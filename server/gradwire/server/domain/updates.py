@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from gradwire.server.domain.caller import Caller
-from gradwire.server.domain.registry import AnyJob, SamplingJob
-from gradwire.server.domain.weights import SAFETENSORS_DTYPES, WeightSync, install
+from gradwire.server.domain.registry import AnyJob
+from gradwire.server.domain.weights import SAFETENSORS_DTYPES, WeightSync, WeightTarget, install
 from gradwire.server.engines.sharedmem import SharedSegment
 from gradwire.server.engines.weights import InFlightPolicy, TensorSpec, WeightManifest
 from gradwire.server.errors import FailedPrecondition, FieldViolation, InvalidArgument, NotFound, ResourceExhausted
@@ -42,7 +42,7 @@ class IncomingTensor:
 class _Update:
     update_id: str
     tenant: str
-    job: SamplingJob
+    job: WeightTarget
     version: int
     manifest: WeightManifest
     digests: dict[str, bytes]
@@ -64,10 +64,10 @@ class WeightUpdates:
     def __init__(self, sync: WeightSync) -> None:
         self._sync = sync
         self._updates: dict[str, _Update] = {}
-        self._beginning: list[SamplingJob] = []
+        self._beginning: list[WeightTarget] = []
 
     async def begin(
-        self, job: SamplingJob, tensors: Sequence[IncomingTensor], version: int, timeout_s: float, caller: Caller
+        self, job: WeightTarget, tensors: Sequence[IncomingTensor], version: int, timeout_s: float, caller: Caller
     ) -> tuple[str, int]:
         """Id of a new update and the bytes that have to arrive."""
         _require_newer(job, version)
@@ -157,7 +157,7 @@ class WeightUpdates:
             for update in [u for u in self._updates.values() if u.job is job]:
                 self._drop(update)
 
-    def _require_room(self, job: SamplingJob) -> None:
+    def _require_room(self, job: WeightTarget) -> None:
         held = sum(update.job is job for update in self._updates.values()) + self._beginning.count(job)
         if held >= MAX_OPEN_UPDATES:
             raise ResourceExhausted(
@@ -203,7 +203,7 @@ def _drop_made(made: asyncio.Future[SharedSegment]) -> None:
         made.result().close()
 
 
-def _require_newer(job: SamplingJob, version: int) -> None:
+def _require_newer(job: WeightTarget, version: int) -> None:
     if version <= job.weight_version:
         raise FailedPrecondition(
             "VERSION_NOT_NEWER",

@@ -1,17 +1,20 @@
-"""Carrying a trainer's weights into a sampler: all or nothing, and the sampler always samples on."""
+"""Carrying a trainer's weights into a sampler or a reference: all or nothing, and the target always goes on."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from gradwire.server.domain.jobs import Job
-from gradwire.server.domain.registry import AnyJob, SamplingJob, TrainingJob
+from gradwire.server.domain.jobs import JobKind
+from gradwire.server.domain.registry import AnyJob, LogProbJob, SamplingJob, TrainingJob
 from gradwire.server.engines.base import SamplerEngine
 from gradwire.server.engines.sharedmem import SharedSegment
 from gradwire.server.engines.weights import InFlightPolicy, TensorChecksum, WeightManifest
 from gradwire.server.errors import GradwireError
+
+WeightTarget: TypeAlias = SamplingJob | LogProbJob
 
 SAFETENSORS_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
@@ -36,7 +39,7 @@ class WeightSync:
         self._locks: dict[int, asyncio.Lock] = {}
 
     async def sync(
-        self, source: TrainingJob, target: SamplingJob, *, in_flight: InFlightPolicy, verify: bool
+        self, source: TrainingJob, target: WeightTarget, *, in_flight: InFlightPolicy, verify: bool
     ) -> SyncReport:
         """Carry `source`'s weights to `target`. Run it in `source`'s operation log, so that they hold still."""
         began = time.monotonic()
@@ -60,7 +63,7 @@ class WeightSync:
             total_s=time.monotonic() - began,
         )
 
-    async def _verify(self, source: TrainingJob, target: SamplingJob, dtype: str) -> None:
+    async def _verify(self, source: TrainingJob, target: WeightTarget, dtype: str) -> None:
         ours, theirs = await asyncio.gather(source.engine.checksums(dtype), target.engine.checksums())
         different = differing(ours, theirs)
         if different:
@@ -70,11 +73,11 @@ class WeightSync:
                 f"first {different[0]}; sync again, and report it if it stays",
             )
 
-    def lock(self, job: SamplingJob) -> asyncio.Lock:
+    def lock(self, job: WeightTarget) -> asyncio.Lock:
         """Held while weights of `job` change."""
         return self._lock(job)
 
-    def _lock(self, job: SamplingJob) -> asyncio.Lock:
+    def _lock(self, job: WeightTarget) -> asyncio.Lock:
         return self._locks.setdefault(job.job_id, asyncio.Lock())
 
     def _segment(self, source: int, target: int, size: int) -> SharedSegment:
@@ -100,13 +103,17 @@ def _drop(segment: SharedSegment) -> None:
 
 
 async def install(
-    target: Job[SamplerEngine], segment: str, manifest: WeightManifest, version: int, in_flight: InFlightPolicy
+    target: WeightTarget, segment: str, manifest: WeightManifest, version: int, in_flight: InFlightPolicy
 ) -> float:
-    """Pause, load, resume; seconds of standstill. The sampler goes on whatever happens.
+    """Pause, load, resume; seconds of standstill. The target goes on whatever happens.
 
-    One that a caller has paused stays so.
+    A sampler that a caller has paused stays so. A log-prob engine sees to it itself that no call is answered by
+    two versions, so `in_flight` is nothing to it.
     """
-    engine = target.engine
+    if target.kind is JobKind.LOG_PROB:
+        return await _install_reference(target, segment, manifest, version)
+    sampler: AnyJob = target
+    engine: SamplerEngine = sampler.engine
     paused = time.monotonic()
     try:
         await engine.pause(in_flight)
@@ -118,6 +125,13 @@ async def install(
         if not target.held:
             await engine.resume()
     return time.monotonic() - paused
+
+
+async def _install_reference(target: AnyJob, segment: str, manifest: WeightManifest, version: int) -> float:
+    began = time.monotonic()
+    await target.engine.update_weights(segment, manifest, version)
+    target.set_version(version)
+    return time.monotonic() - began
 
 
 def differing(left: list[TensorChecksum], right: list[TensorChecksum]) -> list[str]:

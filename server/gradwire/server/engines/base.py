@@ -1,6 +1,6 @@
-"""What the server asks of an engine: two Protocols. Implementations live beside this file.
+"""What the server asks of an engine: three Protocols. Implementations live beside this file.
 
-Both are driven from the front process's event loop: every method is async and does not block
+All are driven from the front process's event loop: every method is async and does not block
 the loop. Cancelling the awaiting task cancels the work where the engine can (a vLLM request is
 aborted); the CancelledError is raised again.
 """
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SampleRequest, TokenIds
+from gradwire.server.engines.scoring import Scores
 from gradwire.server.engines.training import (
     CheckpointInfo,
     ForwardResult,
@@ -31,16 +32,8 @@ Progress = Callable[[str], None]
 """Called from any thread with a line for people: what a slow start is doing."""
 
 
-@runtime_checkable
-class SamplerEngine(Protocol):
-    """A language model that samples (vLLM)."""
-
-    @property
-    def info(self) -> ModelInfo:
-        """What is served. Valid after `start`."""
-
-    async def start(self, progress: Progress) -> None:
-        """Load the model and start the engine's processes; returns when it can sample."""
+class Tokenizes(Protocol):
+    """What an engine of a model knows of text."""
 
     def tokenize(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
         """Token ids of a text. Blocks (call it in a thread for long texts)."""
@@ -49,6 +42,18 @@ class SamplerEngine(Protocol):
         self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
     ) -> TokenIds:
         """Token ids of a conversation. Raises InvalidArgument when the model has no template."""
+
+
+@runtime_checkable
+class SamplerEngine(Tokenizes, Protocol):
+    """A language model that samples (vLLM)."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is served. Valid after `start`."""
+
+    async def start(self, progress: Progress) -> None:
+        """Load the model and start the engine's processes; returns when it can sample."""
 
     def decode(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:
         """Text of token ids."""
@@ -169,6 +174,54 @@ class TrainingEngine(Protocol):
 
     async def shutdown(self) -> None:
         """Stop the workers; returns when they are gone."""
+
+
+@runtime_checkable
+class LogProbEngine(Tokenizes, Protocol):
+    """A language model that scores given tokens and does nothing else (vLLM, or DeepSpeed's forward pass).
+
+    One call is answered by weights of one version: `update_weights` waits for the calls that began before it,
+    and those that come later wait for it.
+    """
+
+    @property
+    def info(self) -> ModelInfo:
+        """What scores. Valid after `start`."""
+
+    async def start(self, progress: Progress) -> None:
+        """Start the engine's processes and load the model."""
+
+    async def score(self, rows: Sequence[TokenIds], *, top_k: int = 0) -> Scores:
+        """Log-probs of each row's tokens and, for `top_k` > 0, the most likely ones at each place.
+
+        Raises InvalidArgument at `rows[i]`.
+        """
+
+    async def fwd_no_grad(
+        self, batch: TrainingBatch, *, temperature: float = 1.0, entropy: bool = False
+    ) -> ForwardResult:
+        """As TrainingEngine's. InvalidArgument at `temperature` or `entropy` from an engine without them."""
+
+    def check_manifest(self, manifest: WeightManifest) -> None:
+        """Raises InvalidArgument, at `manifest` and `manifest[i]`, when it does not fit the model."""
+
+    async def update_weights(self, segment: str, manifest: WeightManifest, version: int) -> None:
+        """Load a shared-memory segment's tensors as weight version `version`. All or nothing."""
+
+    async def weight_version(self) -> int:
+        """Version of the weights that score now."""
+
+    async def weight_norm(self) -> float:
+        """L2 norm of all parameters, float64 accumulation, tied tensors once."""
+
+    async def checksums(self) -> list[TensorChecksum]:
+        """Checksums under Hugging Face names, in the engine's dtype, tied tensors once."""
+
+    async def check_health(self) -> None:
+        """Raises Unavailable when the engine is dead."""
+
+    async def shutdown(self) -> None:
+        """Stop the engine's processes; returns when they are gone."""
 
 
 def as_int32(values: Sequence[int] | npt.NDArray[np.integer]) -> TokenIds:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gradwire.server.codec.jobs import decode_sampling, decode_training, encode_job
+from gradwire.server.codec.jobs import decode_log_prob, decode_sampling, decode_training, encode_job
 from gradwire.server.codec.times import timestamp
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import CheckpointStore
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.operations import Operation, OperationLog
-from gradwire.server.domain.registry import JobRegistry
-from gradwire.server.engines.sampling import SamplerConfig
+from gradwire.server.domain.registry import AnyConfig, JobRegistry
 from gradwire.server.engines.training import TrainingConfig
-from gradwire.server.errors import FailedPrecondition, InvalidArgument, Unavailable, Unimplemented
+from gradwire.server.errors import (
+    FailedPrecondition,
+    FieldViolation,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    Unimplemented,
+)
 from gradwire.server.models.catalog import RecipeError
 from gradwire.server.models.resolve import ModelNotFoundError
 from gradwire.v1 import job_pb2, job_pb2_grpc
@@ -74,17 +81,15 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         fingerprint = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
         return await log.run(Operation(request.request_id, fingerprint=fingerprint), apply)
 
-    def _configs(self, request: job_pb2.CreateJobsRequest, tenant: str) -> list[SamplerConfig | TrainingConfig]:
+    def _configs(self, request: job_pb2.CreateJobsRequest, tenant: str) -> list[AnyConfig]:
         """The configurations asked for. Blocks: a model may have to be built or fetched."""
-        configs: list[SamplerConfig | TrainingConfig] = []
+        configs: list[AnyConfig] = []
         if request.HasField("sampling"):
             name, path = self._model(request.sampling.model, tenant, "sampling.model")
             configs.append(decode_sampling(request.sampling, model=name, model_path=path))
         if request.HasField("log_prob"):
-            raise Unimplemented(
-                "NOT_IN_THIS_VERSION",
-                "log_prob: this version makes no log-prob jobs; use SamplingService.LogProbs or FwdNoGrad",
-            )
+            name, path = self._model(request.log_prob.model, tenant, "log_prob.model")
+            configs.append(decode_log_prob(request.log_prob, model=name, model_path=path))
         if request.HasField("training"):
             if request.training.HasField("lora"):
                 raise Unimplemented(
@@ -101,7 +106,8 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         if not name:
             raise InvalidArgument.at(field, "is required: this server was started without a model")
         if name.startswith("checkpoint:"):
-            return name, str(self._checkpoints.model(tenant, name.removeprefix("checkpoint:")))
+            with _at(field):
+                return name, str(self._checkpoints.model(tenant, name.removeprefix("checkpoint:")))
         try:
             return name, str(self._resolve_model(name))
         except ModelNotFoundError as error:
@@ -141,3 +147,16 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
                 await context.write(job_pb2.WatchJobResponse(job=encode_job(job), message=message))
         finally:
             job.unwatch(lines)
+
+
+@contextmanager
+def _at(field: str) -> Iterator[None]:
+    """What is wrong with a checkpoint's name is wrong with the field that names it."""
+    try:
+        yield
+    except InvalidArgument as error:
+        violations = [FieldViolation(field, violation.description) for violation in error.violations]
+        raise InvalidArgument(violations, reason=error.reason) from error
+    except NotFound as error:
+        text = f"{field}: {error.message.removeprefix('name: ')}"
+        raise NotFound(error.resource_type, error.resource_name, text) from error

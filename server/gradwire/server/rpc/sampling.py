@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
@@ -14,12 +15,15 @@ from gradwire.server.codec import sampling as codec
 from gradwire.server.codec.jobs import IN_FLIGHT, encode_memory
 from gradwire.server.codec.tensor import token_ids_from_bytes
 from gradwire.server.domain.caller import LOCAL_TENANT, current_caller
-from gradwire.server.domain.registry import JobRegistry, SamplingJob
+from gradwire.server.domain.jobs import JobKind
+from gradwire.server.domain.registry import JobRegistry, LogProbJob, SamplingJob
 from gradwire.server.domain.sampling import Collected, collect, placed, require_version, sample, sleep, wake
-from gradwire.server.engines.base import SamplerEngine
+from gradwire.server.domain.training import guarded
+from gradwire.server.engines.base import SamplerEngine, Tokenizes
 from gradwire.server.engines.sampling import PromptInfo, SampleEvent, SampleRequest, SamplingParams, TokenIds
+from gradwire.server.engines.scoring import Scores
 from gradwire.server.engines.weights import InFlightPolicy
-from gradwire.server.errors import InvalidArgument
+from gradwire.server.errors import FieldViolation, InvalidArgument
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.v1 import sampling_params_pb2, sampling_pb2, sampling_pb2_grpc
 
@@ -27,7 +31,7 @@ MAX_COMPLETIONS = 16_384  # of one call: its results are held until the last one
 _LONG_TEXT = 20_000  # characters; tokenising more would hold up the event loop
 
 
-async def tokens_of(engine: SamplerEngine, prompt: sampling_params_pb2.Prompt, path: str) -> TokenIds:
+async def tokens_of(engine: Tokenizes, prompt: sampling_params_pb2.Prompt, path: str) -> TokenIds:
     """Token ids of a prompt in any of its forms."""
     try:
         return await _tokens_of(engine, prompt, path)
@@ -35,7 +39,7 @@ async def tokens_of(engine: SamplerEngine, prompt: sampling_params_pb2.Prompt, p
         raise placed(error, path) from error
 
 
-async def _tokens_of(engine: SamplerEngine, prompt: sampling_params_pb2.Prompt, path: str) -> TokenIds:
+async def _tokens_of(engine: Tokenizes, prompt: sampling_params_pb2.Prompt, path: str) -> TokenIds:
     match prompt.WhichOneof("content"):
         case "token_ids":
             return token_ids_from_bytes(prompt.token_ids, f"{path}.token_ids")
@@ -171,18 +175,28 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
                         await context.write(message)
 
     async def LogProbs(self, request: sampling_pb2.LogProbsRequest, context: Any) -> sampling_pb2.LogProbsResponse:
-        job = self._job(request)
+        job = self._jobs.of_kind(request.job_id, current_caller(), JobKind.SAMPLING, JobKind.LOG_PROB)
+        require_version(job, request.min_weight_version)
         engine = job.engine
         if request.top_k > engine.info.max_log_probs:
             raise InvalidArgument.at("top_k", f"is {request.top_k}; this job gives at most {engine.info.max_log_probs}")
+        pairs = [await self._pair(engine, item, f"items[{i}]") for i, item in enumerate(request.items)]
+        if job.kind is JobKind.LOG_PROB:
+            found = await _scored_by_reference(job, pairs, request.top_k)
+            scores = [
+                _encode_score(pair, PromptInfo(sum(map(len, pair)), 0, row.log_probs, row.top), found.weight_version)
+                for pair, row in zip(pairs, found.rows, strict=True)
+            ]
+            return sampling_pb2.LogProbsResponse(scores=scores)
         # One token is sampled and thrown away: an engine that samples scores only what it then continues.
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_log_probs=request.top_k)
-        pairs = [await self._pair(engine, item, f"items[{i}]") for i, item in enumerate(request.items)]
         requests = [self._request(np.concatenate(pair), params) for pair in pairs]
         results = await _sample_all(job, requests, [f"items[{i}].prompt" for i in range(len(pairs))])
-        return sampling_pb2.LogProbsResponse(scores=[_encode_score(p, r) for p, r in zip(pairs, results, strict=True)])
+        return sampling_pb2.LogProbsResponse(
+            scores=[_encode_score(p, r.prompt, _version_of(r)) for p, r in zip(pairs, results, strict=True)]
+        )
 
-    async def _pair(self, engine: SamplerEngine, item: sampling_pb2.ScoreItem, path: str) -> tuple[TokenIds, TokenIds]:
+    async def _pair(self, engine: Tokenizes, item: sampling_pb2.ScoreItem, path: str) -> tuple[TokenIds, TokenIds]:
         prompt = await tokens_of(engine, item.prompt, f"{path}.prompt")
         match item.WhichOneof("completion"):
             case "token_ids":
@@ -266,17 +280,30 @@ async def _sample_all(job: SamplingJob, requests: list[SampleRequest], paths: li
     return [task.result() for task in tasks]
 
 
-def _encode_score(pair: tuple[TokenIds, TokenIds], collected: Collected) -> sampling_pb2.Score:
+async def _scored_by_reference(job: LogProbJob, pairs: list[tuple[TokenIds, TokenIds]], top_k: int) -> Scores:
+    """Scores of a log-prob job; what is wrong with a row is wrong with its item."""
+    rows = [np.concatenate(pair) for pair in pairs]
+    try:
+        return await guarded(job, lambda: job.engine.score(rows, top_k=top_k))
+    except InvalidArgument as error:
+        violations = [FieldViolation(re.sub(r"^rows\b", "items", v.field), v.description) for v in error.violations]
+        raise InvalidArgument(violations, reason=error.reason) from error
+
+
+def _version_of(collected: Collected) -> int:
+    spans = collected.completions[0].weight_spans
+    return spans[0].version if spans else 0
+
+
+def _encode_score(pair: tuple[TokenIds, TokenIds], info: PromptInfo | None, weight_version: int) -> sampling_pb2.Score:
     prompt, completion = pair
-    info = collected.prompt
     assert info is not None and info.log_probs is not None
     cut = len(prompt)
     top = info.top_log_probs
     head, tail = (None, None) if top is None else (top.part(0, cut), top.part(cut, None))
-    spans = collected.completions[0].weight_spans
     return sampling_pb2.Score(
         prompt=_encode_prompt(prompt, PromptInfo(cut, info.num_cached_tokens, info.log_probs[:cut], head)),
         completion_token_ids=completion.astype("<i4", copy=False).tobytes(),
         completion_log_probs=codec.encode_log_probs(info.log_probs[cut:], tail),
-        weight_version=spans[0].version if spans else 0,
+        weight_version=weight_version,
     )

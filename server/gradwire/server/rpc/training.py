@@ -16,6 +16,7 @@ from gradwire.server.codec.jobs import encode_memory, struct_to_dict
 from gradwire.server.codec.times import duration, timestamp
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import CheckpointStore
+from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import JobRegistry, TrainingJob
 from gradwire.server.domain.training import Timed, empty_cache, guarded, operate, sleep, wake
 from gradwire.server.domain.uploads import UploadStore
@@ -91,7 +92,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         if first is None or first.WhichOneof("part") != "header":
             raise InvalidArgument.at("header", "must come first, before any chunk")
         header = first.header
-        self._jobs.training(header.job_id, caller)
+        self._jobs.of_kind(header.job_id, caller, JobKind.TRAINING, JobKind.LOG_PROB, field="header.job_id")
         incoming = self._uploads.begin(header.total_bytes, header.sha256)
         try:
             async for message in request_iterator:
@@ -108,7 +109,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
     async def FwdBwd(self, request: training_pb2.FwdBwdRequest, context: Any) -> training_pb2.FwdBwdResponse:
         job = self._job(request)
         decoded, digest = await self._batch(request)
-        _check_vocabulary(job, decoded)
+        _check_vocabulary(job.engine.vocab_size, decoded)
         config = job.engine.config
         if request.loss.name:
             loss = LossSpec(request.loss.name, struct_to_dict(request.loss.config))
@@ -143,9 +144,12 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         return response
 
     async def FwdNoGrad(self, request: training_pb2.FwdNoGradRequest, context: Any) -> training_pb2.FwdNoGradResponse:
-        job = self._job(request)
+        job = self._jobs.of_kind(request.job_id, current_caller(), JobKind.TRAINING, JobKind.LOG_PROB)
         decoded, _ = await self._batch(request)
-        _check_vocabulary(job, decoded)
+        if job.kind is JobKind.TRAINING:
+            _check_vocabulary(job.engine.vocab_size, decoded)
+        else:
+            _check_vocabulary(job.engine.info.vocab_size, decoded)
         temperature = request.temperature if request.HasField("temperature") else 1.0
         asked = time.monotonic()
         with in_request_terms():
@@ -270,8 +274,7 @@ def _parse(data: bytes) -> training_pb2.TrainingBatch:
         raise InvalidArgument.at("batch_id", "the uploaded bytes are no serialised TrainingBatch") from None
 
 
-def _check_vocabulary(job: TrainingJob, decoded: DecodedBatch) -> None:
-    size = job.engine.vocab_size
+def _check_vocabulary(size: int, decoded: DecodedBatch) -> None:
     ids = decoded.batch.input_ids
     if int(ids.max()) >= size:
         row = int(np.searchsorted(decoded.batch.row_offsets, int(ids.argmax()), side="right")) - 1

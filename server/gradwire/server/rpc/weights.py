@@ -9,12 +9,12 @@ from typing import Any
 from gradwire.server.codec.jobs import IN_FLIGHT
 from gradwire.server.codec.tensor import dtype_name
 from gradwire.server.codec.times import duration, timestamp
-from gradwire.server.domain.caller import current_caller
+from gradwire.server.domain.caller import Caller, current_caller
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import JobRegistry
 from gradwire.server.domain.training import guarded, operate
 from gradwire.server.domain.updates import IncomingTensor, WeightUpdates
-from gradwire.server.domain.weights import SAFETENSORS_DTYPES, SyncReport, WeightSync
+from gradwire.server.domain.weights import SAFETENSORS_DTYPES, SyncReport, WeightSync, WeightTarget
 from gradwire.server.engines.weights import InFlightPolicy, TensorChecksum
 from gradwire.server.errors import FailedPrecondition, InvalidArgument
 from gradwire.server.rpc.operation import operation_of, time_left
@@ -36,10 +36,18 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
         self._sync = sync
         self._updates = updates
 
+    def _target(self, request: Any, caller: Caller) -> WeightTarget:
+        """The sampling or log-prob job that weights go to."""
+        if not request.log_prob_job_id:
+            return self._jobs.sampling(request.sampling_job_id, caller, field="sampling_job_id")
+        if request.sampling_job_id:
+            raise InvalidArgument.at("log_prob_job_id", "stands beside sampling_job_id; weights go to one job a call")
+        return self._jobs.log_prob(request.log_prob_job_id, caller, field="log_prob_job_id")
+
     async def Sync(self, request: weight_pb2.SyncRequest, context: Any) -> weight_pb2.SyncResponse:
         caller = current_caller()
         source = self._jobs.training(request.training_job_id, caller, field="training_job_id")
-        target = self._jobs.sampling(request.sampling_job_id, caller, field="sampling_job_id")
+        target = self._target(request, caller)
         _check_transport(request.transport)
 
         async def apply() -> SyncReport:
@@ -60,7 +68,7 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
 
     async def BeginUpdate(self, request: weight_pb2.BeginUpdateRequest, context: Any) -> weight_pb2.BeginUpdateResponse:
         caller = current_caller()
-        job = self._jobs.sampling(request.sampling_job_id, caller, field="sampling_job_id")
+        job = self._target(request, caller)
         tensors = [
             IncomingTensor(spec.name, dtype_name(spec.dtype), tuple(spec.shape), spec.sha256)
             for spec in request.manifest

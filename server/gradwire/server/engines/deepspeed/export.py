@@ -12,7 +12,8 @@ from contextlib import ExitStack
 
 import torch
 
-from gradwire.server.engines.deepspeed.parameters import FullState, Weights, weights_of
+from gradwire.server.engines.deepspeed.parameters import Weights, weights_of
+from gradwire.server.engines.deepspeed.scorer import Scorer
 from gradwire.server.engines.deepspeed.tensorfile import DTYPES, tensor_bytes
 from gradwire.server.engines.deepspeed.trainer import Trainer
 from gradwire.server.engines.sharedmem import SharedSegment
@@ -23,7 +24,7 @@ ALIGNMENT = 64
 EXPORT_DTYPES = ("F32", "BF16", "F16")
 
 
-def weight_manifest(trainer: Trainer, dtype: str, *, merged: bool = False) -> WeightManifest:
+def weight_manifest(trainer: Trainer | Scorer, dtype: str, *, merged: bool = False) -> WeightManifest:
     """Where `export_weights` puts each tensor, at offsets that are multiples of 64.
 
     Of a job with an adapter: the adapter's tensors, or `merged` the whole model's with the adapter added.
@@ -52,9 +53,9 @@ def export_weights(trainer: Trainer, segment: str, manifest: WeightManifest, *, 
                     data.copy_(weight.reshape(-1))  # converts and copies at once
 
 
-def weight_norm(trainer: Trainer) -> float:
+def weight_norm(trainer: Trainer | Scorer) -> float:
     """L2 norm of what trains in float64, tied tensors once."""
-    state = FullState(trainer)
+    state = weights_of(trainer, merged=False)
     total = 0.0
     for name in state.parameters:
         with state.weight(name) as weight:
@@ -63,7 +64,7 @@ def weight_norm(trainer: Trainer) -> float:
     return math.sqrt(total)
 
 
-def checksums(trainer: Trainer, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
+def checksums(trainer: Trainer | Scorer, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
     """SHA-256 of each tensor's bytes in `dtype`; empty on ranks other than 0."""
     state = weights_of(trainer, merged=merged)
     found = []

@@ -147,12 +147,11 @@ class DeepSpeedTrainer:
         requests = [
             pb.FwdNoGradRequest(rows=m.rows_to_proto(bare, mask, rows), temperature=temperature) for rows in shares
         ]
-        version = self._weight_version
         answers = await self._group.operate("FwdNoGrad", requests)
         return ForwardResult(
             log_probs=_joined(batch, shares, [a.log_probs for a in answers]),
             entropy=_joined(batch, shares, [a.entropy for a in answers]) if entropy else None,
-            weight_version=version,
+            weight_version=answers[0].weight_version,  # of now may be newer: a step can be done by then
         )
 
     async def step(self, *, lr: float | None = None, max_grad_norm: float | None = None) -> StepResult:

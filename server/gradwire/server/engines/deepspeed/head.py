@@ -94,6 +94,18 @@ class _ScoredLogits(torch.autograd.Function):
         )
 
 
+@torch.no_grad()
+def most_likely(hidden: Tensor, head: LogProbHead, k: int) -> tuple[Tensor, Tensor]:
+    """The k most likely tokens after each of hidden [N, H]: ids int32 and log-probs float32, [N, k] each."""
+    ids = torch.empty((len(hidden), k), dtype=torch.int32, device=hidden.device)
+    values = torch.empty((len(hidden), k), dtype=torch.float32, device=hidden.device)
+    for part in _chunks(len(hidden), head.weight.shape[0], torch.float32):
+        logits = torch.nn.functional.linear(hidden[part], head.weight, head.bias).float()
+        top, found = logits.topk(k, dim=-1)
+        ids[part], values[part] = found.to(torch.int32), top - logits.logsumexp(-1, keepdim=True)
+    return ids, values
+
+
 def _chunks(rows: int, vocabulary: int, dtype: torch.dtype) -> Iterator[slice]:
     size = max(1, CHUNK_BYTES // (vocabulary * dtype.itemsize))
     for start in range(0, rows, size):

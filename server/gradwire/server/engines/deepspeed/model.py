@@ -54,11 +54,16 @@ class PolicyModel(nn.Module):
         temperature: float,
     ) -> Tensor:
         """tokens, positions int64 [T]; hidden, labels int64 [N] -> [2, N]: log-probs and entropy."""
-        states = self.backbone(
+        states = self.hidden_states(tokens, positions, packing)
+        scored: Tensor = self.head(states.index_select(0, hidden), labels, temperature)
+        return scored
+
+    def hidden_states(self, tokens: Tensor, positions: Tensor, packing: PackedLayout) -> Tensor:
+        """What the head reads: [T, H]."""
+        states: Tensor = self.backbone(
             input_ids=tokens.unsqueeze(0), position_ids=positions.unsqueeze(0), use_cache=False, packing=packing
         ).last_hidden_state
-        scored: Tensor = self.head(states[0].index_select(0, hidden), labels, temperature)
-        return scored
+        return states[0]
 
     @property
     def vocab_size(self) -> int:

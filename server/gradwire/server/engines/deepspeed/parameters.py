@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gradwire.server.engines.deepspeed.lora import merged
+from gradwire.server.engines.deepspeed.scorer import PlainWeights, Scorer
 from gradwire.server.engines.deepspeed.trainer import Trainer
 
 
@@ -31,8 +32,10 @@ class Weights(Protocol):
         """A whole tensor."""
 
 
-def weights_of(trainer: Trainer, *, merged: bool) -> Weights:
-    """What a job trains; or its whole model with the adapter added to it."""
+def weights_of(trainer: Trainer | Scorer, *, merged: bool) -> Weights:
+    """What a job trains; or its whole model with the adapter added to it. The whole model of one that scores."""
+    if isinstance(trainer, Scorer):
+        return PlainWeights(trainer.policy)
     return MergedWeights(trainer) if merged else FullState(trainer)
 
 

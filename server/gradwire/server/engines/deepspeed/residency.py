@@ -36,8 +36,15 @@ class Copies(Protocol):
 class Residency:
     """One rank's parts, awake or asleep. `sleep` and `wake` are collectives."""
 
-    def __init__(self, ranks: Ranks, parts: Mapping[TrainerPart, Callable[[], Storages]]) -> None:
-        """`parts` finds each part's storages as they are now; a part that is left out holds nothing."""
+    def __init__(
+        self, ranks: Ranks, parts: Mapping[TrainerPart, Callable[[], Storages]],
+        *, waker: str = "WakeTraining first (training.wake in Python)",
+    ) -> None:  # fmt: skip
+        """`parts` finds each part's storages as they are now; a part that is left out holds nothing.
+
+        `waker` is the call that errors advise.
+        """
+        self._waker = waker
         self._ranks = ranks
         self._parts = parts
         self._asleep: dict[TrainerPart, _Sleeper] = {}
@@ -53,7 +60,7 @@ class Residency:
             raise FailedPrecondition(
                 "TRAINER_ASLEEP",
                 f"{name} needs the trainer's {' and '.join(_TITLES[part] for part in missing)}, which sleep; "
-                "call WakeTraining first (training.wake in Python)",
+                f"call {self._waker}",
             )
 
     def sleep(self, parts: frozenset[TrainerPart]) -> bool:

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from gradwire.server.engines.deepspeed.backend import start_backend
+from gradwire.server.engines.deepspeed.forward import Floats, dummy, forward_rows
 from gradwire.server.engines.deepspeed.gradients import all_finite, gradient_store, restore, snapshot
 from gradwire.server.engines.deepspeed.model import tensors_of
 from gradwire.server.engines.deepspeed.packing import MicroBatch, plan
-from gradwire.server.engines.deepspeed.rank_loss import LossCall, RankBatch, check_finite, loss_gradient, with_version
+from gradwire.server.engines.deepspeed.rank_loss import LossCall, RankBatch, loss_gradient, with_version
 from gradwire.server.engines.deepspeed.residency import Residency, release_unused
 from gradwire.server.engines.deepspeed.schedule import learning_rate
 from gradwire.server.engines.deepspeed.stopwatch import Stopwatch
@@ -30,8 +30,6 @@ from gradwire.server.engines.training import StepResult, TrainerPart, TrainingCo
 from gradwire.server.errors import FailedPrecondition
 from gradwire.server.losses import LossNormalizer, resolve_loss
 from gradwire.server.losses.metrics import Metric, merge_metrics
-
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +94,9 @@ class Trainer:
         self.accumulated += 1
         return RankResult(merge_metrics([*metrics, clock.metrics()]), len(parts), log_probs, entropy)
 
-    @torch.no_grad()
     def fwd_no_grad(self, batch: RankBatch, temperature: float) -> tuple[Floats, Floats]:
         """Log-probs and entropy of the rows' own tokens where the mask is set, 0 elsewhere."""
-        parts = self._plan(batch)
-        log_probs, entropy = np.zeros(len(batch.mask), np.float32), np.zeros(len(batch.mask), np.float32)
-        for index in range(self.ranks.highest(len(parts))):
-            part = parts[index] if index < len(parts) else _dummy()
-            lp, h = self.engine(*tensors_of(part, self.ranks.device), temperature)
-            if index < len(parts):
-                log_probs[part.source], entropy[part.source] = lp.float().cpu().numpy(), h.float().cpu().numpy()
-        rows = np.repeat(np.arange(len(batch.row_ids)), np.diff(batch.row_offsets))
-        everything = np.arange(len(batch.row_ids))
-        self.ranks.attempt(lambda: check_finite(torch.from_numpy(log_probs), rows, everything, batch.row_ids))
-        return log_probs, entropy
+        return forward_rows(self.engine, self.ranks, self._plan(batch), batch, temperature)
 
     def step(self, *, lr: float | None, max_grad_norm: float | None) -> StepResult:
         """Apply the accumulated gradients and clear them.
@@ -143,7 +130,7 @@ class Trainer:
         self, part: MicroBatch | None, batch: RankBatch, call: LossCall, clock: Stopwatch
     ) -> RankResult | None:
         """One micro-batch, or an empty one that only keeps the ranks' collectives in step."""
-        planned = part or _dummy()
+        planned = part or dummy()
         with clock.measure("forward"):
             # [2, N]: the log-probs and the entropy of the scored tokens.
             scored = self.engine(*tensors_of(planned, self.ranks.device), call.config.temperature)
@@ -208,7 +195,3 @@ class Trainer:
             "Run fwd_bwd again with smaller advantages or fewer rows; if it comes back, the weights have grown too "
             "large: load an earlier checkpoint and train with a lower learning rate",
         )
-
-
-def _dummy() -> MicroBatch:
-    return plan(np.zeros(2, np.int32), np.array([0, 2]), np.array([1, 0], np.float32), budget=2)[0]

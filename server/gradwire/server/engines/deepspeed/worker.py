@@ -36,6 +36,7 @@ from gradwire.worker.v1 import worker_pb2_grpc as rpc
 
 if TYPE_CHECKING:
     from gradwire.server.engines.deepspeed.rank_loss import RankBatch
+    from gradwire.server.engines.deepspeed.scorer import Scorer
     from gradwire.server.engines.deepspeed.trainer import Trainer
 
 MESSAGE_LIMIT = 1 << 30
@@ -46,6 +47,7 @@ NEEDS = {
     "SaveCheckpoint": frozenset(TrainerPart),
     "LoadCheckpoint": frozenset(TrainerPart),
     "ExportWeights": frozenset({TrainerPart.MODEL}),
+    "LoadWeights": frozenset({TrainerPart.MODEL}),
     "GetNorm": frozenset({TrainerPart.MODEL}),
     "GetChecksums": frozenset({TrainerPart.MODEL}),
 }
@@ -90,7 +92,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
         self._main = main
         self._rank = rank
         self._world = world
-        self._trainer: Trainer | None = None
+        self._model: Trainer | Scorer | None = None
 
     def Health(self, request: pb.HealthRequest, context: grpc.ServicerContext) -> pb.HealthResponse:
         return pb.HealthResponse(pid=os.getpid(), busy_with=self._main.busy_with)
@@ -111,8 +113,19 @@ class WorkerServicer(rpc.WorkerServiceServicer):
 
     def FwdNoGrad(self, request: pb.FwdNoGradRequest, context: grpc.ServicerContext) -> pb.FwdNoGradResponse:
         def action() -> pb.FwdNoGradResponse:
-            log_probs, entropy = self.trainer.fwd_no_grad(_rows(request.rows), request.temperature)
-            return pb.FwdNoGradResponse(log_probs=log_probs.tobytes(), entropy=entropy.tobytes())
+            version = self.model.weight_version
+            if request.top_k:
+                log_probs, (ids, values) = self.scorer.score(_rows(request.rows), request.top_k)
+                return pb.FwdNoGradResponse(
+                    log_probs=log_probs.tobytes(),
+                    weight_version=version,
+                    top_token_ids=m.to_bytes(ids, "<i4"),
+                    top_log_probs=m.to_bytes(values, "<f4"),
+                )
+            log_probs, entropy = self.model.fwd_no_grad(_rows(request.rows), request.temperature)
+            return pb.FwdNoGradResponse(
+                log_probs=log_probs.tobytes(), entropy=entropy.tobytes(), weight_version=version
+            )
 
         return self._call(context, "FwdNoGrad", action)
 
@@ -160,7 +173,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
         def action() -> pb.GetManifestResponse:
             from gradwire.server.engines.deepspeed.export import weight_manifest
 
-            manifest = weight_manifest(self.trainer, request.dtype, merged=request.merged)
+            manifest = weight_manifest(self.model, request.dtype, merged=request.merged)
             return pb.GetManifestResponse(tensors=m.manifest_to_proto(manifest), total_bytes=manifest.total_bytes)
 
         return self._call(context, "GetManifest", action)
@@ -177,11 +190,19 @@ class WorkerServicer(rpc.WorkerServiceServicer):
 
         return self._call(context, "ExportWeights", action)
 
+    def LoadWeights(self, request: pb.LoadWeightsRequest, context: grpc.ServicerContext) -> pb.LoadWeightsResponse:
+        def action() -> pb.LoadWeightsResponse:
+            manifest = m.manifest_from_proto(request.tensors, request.total_bytes)
+            self.scorer.load_weights(request.segment, manifest, request.weight_version)
+            return pb.LoadWeightsResponse(weight_version=self.scorer.weight_version)
+
+        return self._call(context, "LoadWeights", action)
+
     def GetNorm(self, request: pb.GetNormRequest, context: grpc.ServicerContext) -> pb.GetNormResponse:
         def action() -> pb.GetNormResponse:
             from gradwire.server.engines.deepspeed.export import weight_norm
 
-            return pb.GetNormResponse(norm=weight_norm(self.trainer))
+            return pb.GetNormResponse(norm=weight_norm(self.model))
 
         return self._call(context, "GetNorm", action)
 
@@ -189,7 +210,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
         def action() -> pb.GetChecksumsResponse:
             from gradwire.server.engines.deepspeed.export import checksums
 
-            found = checksums(self.trainer, request.dtype, merged=request.merged)
+            found = checksums(self.model, request.dtype, merged=request.merged)
             return pb.GetChecksumsResponse(
                 checksums=[pb.TensorChecksum(name=c.name, dtype=c.dtype, shape=c.shape, sha256=c.sha256) for c in found]
             )
@@ -198,13 +219,13 @@ class WorkerServicer(rpc.WorkerServiceServicer):
 
     def Sleep(self, request: pb.SleepRequest, context: grpc.ServicerContext) -> pb.SleepResponse:
         def sleep() -> bool:
-            return self.trainer.residency.sleep(SleepMode(request.mode).parts)
+            return self.model.residency.sleep(SleepMode(request.mode).parts)
 
         return self._call(context, "Sleep", lambda: pb.SleepResponse(memory=self._measured(sleep)))
 
     def Wake(self, request: pb.WakeRequest, context: grpc.ServicerContext) -> pb.WakeResponse:
         return self._call(
-            context, "Wake", lambda: pb.WakeResponse(memory=self._measured(lambda: self.trainer.residency.wake()))
+            context, "Wake", lambda: pb.WakeResponse(memory=self._measured(lambda: self.model.residency.wake()))
         )
 
     def EmptyCache(self, request: pb.EmptyCacheRequest, context: grpc.ServicerContext) -> pb.EmptyCacheResponse:
@@ -227,22 +248,42 @@ class WorkerServicer(rpc.WorkerServiceServicer):
         return pb.ShutdownResponse()
 
     @property
-    def trainer(self) -> Trainer:
+    def model(self) -> Trainer | Scorer:
         """The rank. Raises FailedPrecondition before Init."""
-        if self._trainer is None:
+        if self._model is None:
             raise FailedPrecondition("WORKER_NOT_READY", "the worker has no model yet: call Init first")
-        return self._trainer
+        return self._model
+
+    @property
+    def trainer(self) -> Trainer:
+        """The rank of a job that trains. Raises FailedPrecondition when it is none."""
+        from gradwire.server.engines.deepspeed.trainer import Trainer
+
+        if not isinstance(self.model, Trainer):
+            raise FailedPrecondition("FORWARD_ONLY", "this job only scores: it has no gradients and no optimizer")
+        return self.model
+
+    @property
+    def scorer(self) -> Scorer:
+        """The rank of a forward-only job. Raises FailedPrecondition when it is none."""
+        from gradwire.server.engines.deepspeed.scorer import Scorer
+
+        if not isinstance(self.model, Scorer):
+            raise FailedPrecondition("NOT_FORWARD_ONLY", "this job trains: its weights are its own to change")
+        return self.model
 
     def _init(self, request: pb.InitRequest) -> pb.InitResponse:
         # Imported here: torch takes seconds, and Health answers meanwhile.
+        from gradwire.server.engines.deepspeed.scorer import Scorer
         from gradwire.server.engines.deepspeed.trainer import Trainer
 
         config = m.config_from_proto(request.config)
-        self._trainer = Trainer(config, rank=self._rank, world=self._world, master_port=request.master_port)
-        parameters = self._trainer.policy.trained_parameters().values()
+        make = Scorer if request.forward_only else Trainer
+        self._model = make(config, rank=self._rank, world=self._world, master_port=request.master_port)
+        parameters = self._model.policy.trained_parameters().values()
         return pb.InitResponse(
             num_parameters=sum(getattr(p, "ds_numel", p.numel()) for p in parameters),
-            vocab_size=self._trainer.policy.vocab_size,
+            vocab_size=self._model.policy.vocab_size,
         )
 
     def _call(self, context: grpc.ServicerContext, name: str, action: Callable[[], Any]) -> Any:
@@ -250,7 +291,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
 
         def awake() -> Any:
             if parts := NEEDS.get(name):
-                self.trainer.residency.require(name, parts)
+                self.model.residency.require(name, parts)
             return action()
 
         try:

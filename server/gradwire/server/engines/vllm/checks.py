@@ -41,19 +41,6 @@ def check_prompt(token_ids: TokenIds, model: ModelInfo) -> int:
     return int(room)
 
 
-def check_length(characters: int, model: ModelInfo, longest_token: int) -> None:
-    """Raises InvalidArgument for a text that can never fit, before seconds are spent on tokenising it.
-
-    A normaliser may shorten a text first, by a little: hence twice what the longest token allows.
-    """
-    if characters > 2 * longest_token * model.max_model_len:
-        raise InvalidArgument.at(
-            "prompt.text",
-            f"{characters} characters cannot fit in the context of {model.max_model_len} tokens",
-            reason="PROMPT_TOO_LONG",
-        )
-
-
 def check_priority(priority: int) -> None:
     """Raises InvalidArgument for one that vLLM's wire could not carry."""
     if abs(priority) >= 1 << 31:

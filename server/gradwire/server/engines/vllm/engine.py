@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.server.engines.base import Progress
+from gradwire.server.engines.manifest import Shapes, check_manifest, folder_shapes
+from gradwire.server.engines.render import Renderer, check_length
 from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SamplerConfig, SampleRequest, TokenIds
-from gradwire.server.engines.vllm.checks import check_length, check_priority, check_prompt
+from gradwire.server.engines.vllm.checks import check_priority, check_prompt
 from gradwire.server.engines.vllm.coalesce import Coalescer, set_interval
 from gradwire.server.engines.vllm.errors import translated
 from gradwire.server.engines.vllm.link import EngineLink
-from gradwire.server.engines.vllm.manifest import Shapes, check_manifest, folder_shapes
 from gradwire.server.engines.vllm.outputs import OutputReader
 from gradwire.server.engines.vllm.params import to_vllm
-from gradwire.server.engines.vllm.render import Renderer
 from gradwire.server.engines.vllm.sleeping import TAGS, SleepState
 from gradwire.server.engines.vllm.updates import WeightUpdates
 from gradwire.server.engines.weights import InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest

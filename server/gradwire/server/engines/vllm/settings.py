@@ -83,6 +83,7 @@ def _cpu_arguments(config: SamplerConfig) -> dict[str, Any]:
             "compiled graphs hold on to packed weights on the CPU and would crash at the first weight"
             " update; leave it unset",
         )
+    check_kv_cache_fits(config.kv_cache_bytes or DEFAULT_CPU_KV_BYTES, machine_memory())
     return {
         "enforce_eager": True,
         # Only whole blocks of a prompt are shared: with vLLM's 128 on a CPU, the samples of one short prompt
@@ -90,6 +91,28 @@ def _cpu_arguments(config: SamplerConfig) -> dict[str, Any]:
         "block_size": 32,
         "kv_cache_memory_bytes": config.kv_cache_bytes or DEFAULT_CPU_KV_BYTES,
     }
+
+
+def check_kv_cache_fits(wanted: int, machine: int) -> None:
+    """Raises InvalidArgument for a KV cache that the machine could not hold if it held nothing else.
+
+    vLLM would find out by itself, after it has loaded the model.
+    """
+    if wanted > machine:
+        raise InvalidArgument.at(
+            "config.kv_cache_bytes",
+            f"is {wanted}, but this machine has {machine} bytes of memory in all, for the model, too",
+            reason="NOT_ENOUGH_MEMORY",
+        )
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this process may use: the machine's, or the limit of its container."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        if file.is_file() and (text := file.read_text().strip()).isdigit():
+            limits.append(int(text))
+    return min(limits)
 
 
 def _cuda_arguments(config: SamplerConfig) -> dict[str, Any]:

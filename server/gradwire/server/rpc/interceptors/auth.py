@@ -26,6 +26,11 @@ _SCOPES = {
     "gradwire.v1.JobService": "TRAINING",
     "gradwire.v1.AdminService": "ADMIN",
 }
+# Methods that stop or empty an engine that others sample from, too: whoever only samples must not call them.
+_METHOD_SCOPES = {
+    f"/gradwire.v1.SamplingService/{method}": "TRAINING"
+    for method in ("Sleep", "Wake", "Pause", "Resume", "ResetPrefixCache")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +67,12 @@ class Auth(Step):
         same_host = is_same_host(call.peer) and not call.forwarded
         if call.service not in _OPEN and call.method not in _OPEN_METHODS:
             caller = self.identify(call.metadata) if self._tokens else LOCAL_CALLER
-            scope = _SCOPES.get(call.service, "ADMIN")
+            scope = _METHOD_SCOPES.get(call.method) or _SCOPES.get(call.service, "ADMIN")
             if scope not in caller.scopes:
+                what = call.method if call.method in _METHOD_SCOPES else call.service
                 raise PermissionDenied(
                     "MISSING_SCOPE",
-                    f"this token may not call {call.service}; it needs the scope {scope}",
+                    f"this token may not call {what}; it needs the scope {scope}",
                     metadata={"scope": scope},
                 )
             set_caller(replace(caller, same_host=same_host))

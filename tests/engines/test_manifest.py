@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gradwire.server.engines.vllm.manifest import ITEM_SIZES, check_manifest, folder_shapes
+from gradwire.server.engines.manifest import ITEM_SIZES, check_manifest, folder_shapes
 from gradwire.server.engines.weights import TensorSpec, WeightManifest
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.models.resolve import resolve_model

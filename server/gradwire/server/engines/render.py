@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwire.server.engines.sampling import TokenIds
+from gradwire.server.engines.sampling import ModelInfo, TokenIds
 from gradwire.server.errors import InvalidArgument
 
 
@@ -69,3 +69,16 @@ class Renderer:
         ids = [int(token) for token in token_ids]
         text: str = self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
         return text
+
+
+def check_length(characters: int, model: ModelInfo, longest_token: int) -> None:
+    """Raises InvalidArgument for a text that can never fit, before seconds are spent on tokenising it.
+
+    A normaliser may shorten a text first, by a little: hence twice what the longest token allows.
+    """
+    if characters > 2 * longest_token * model.max_model_len:
+        raise InvalidArgument.at(
+            "prompt.text",
+            f"{characters} characters cannot fit in the context of {model.max_model_len} tokens",
+            reason="PROMPT_TOO_LONG",
+        )
