@@ -77,7 +77,16 @@ def test_the_domain_knows_no_wire_and_no_engine() -> None:
 
 
 def test_nothing_in_front_of_the_engines_imports_what_they_run_on() -> None:
-    assert_none(files("domain", "codec", "rpc", "http", "observability", "app.py", "config.py", "errors.py"), HEAVY)
+    assert_none(
+        files("domain", "codec", "rpc", "http", "storage", "observability", "app.py", "config.py", "errors.py"), HEAVY
+    )
+
+
+def test_storage_knows_no_doors_and_only_storage_knows_the_database() -> None:
+    allowed = (f"{OURS}storage", f"{OURS}domain", f"{OURS}errors")
+    assert_none(files("storage"), (OURS[:-1], *GRPC, *GENERATED), except_for=allowed)
+    others = {*SERVER.rglob("*.py")} - {*files("storage")}
+    assert_none(sorted(others), ("sqlalchemy", "aiosqlite", "asyncpg"))
 
 
 def test_the_codec_does_not_know_the_doors() -> None:

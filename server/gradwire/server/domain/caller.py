@@ -10,12 +10,19 @@ LOCAL_TENANT = "local"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated caller. `scopes` are names of `gradwire.v1.Scope` without the prefix."""
+    """An authenticated caller.
+
+    `tenant` is the organisation: it owns jobs and checkpoints, and conversations that an organisation shares.
+    `user` is the person in it, who owns the other conversations; it says where it comes from ("user:", "external:",
+    "token:"), so that a person of ours and a partner's user of the same name are two. `scopes` are names of
+    `gradwire.v1.Scope` without the prefix. `name` is the token's id, for logs.
+    """
 
     tenant: str
     name: str
     scopes: frozenset[str]
     same_host: bool = False
+    user: str = "user:local"
 
 
 LOCAL_CALLER = Caller(LOCAL_TENANT, "local", frozenset({"INFERENCE", "TRAINING", "ADMIN"}))

@@ -1,0 +1,1 @@
+"""What outlives the process: tokens and conversations, in SQLite or PostgreSQL."""

@@ -1,0 +1,179 @@
+"""A database, SQLite or PostgreSQL: transactions that end as a whole, and its troubles as errors that callers see.
+
+Knows: connections, the two dialects' ways, the clock that servers share. Does not know: any table but its own
+schema's version (`migrations`).
+
+A transaction runs to its end even when the call that began it is cancelled: nothing is ever half-written, and no
+connection is left in a state that nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import stat
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from gradwire.server.errors import Unavailable
+from gradwire.server.storage.migrations import migrate
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Work = Callable[[AsyncConnection], Awaitable[T]]
+
+_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+_WRITES = "gradwire_writes"  # option of a connection: its transaction takes SQLite's write lock at once
+_RETRY = timedelta(seconds=1)
+
+
+class DatabaseSettingError(ValueError):
+    """The database's address is wrong. Its text never holds the address, which may hold a password."""
+
+
+def database_url(setting: str, data_dir: Path) -> URL:
+    """`sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST/NAME`; empty: gradwire.db in the data folder."""
+    if not setting:
+        return URL.create(_DRIVERS["sqlite"], database=str(data_dir.expanduser() / "gradwire.db"))
+    try:
+        url = make_url(setting)
+    except ArgumentError:
+        raise DatabaseSettingError("is no URL; write sqlite:///PATH or postgresql://USER@HOST/NAME") from None
+    driver = _DRIVERS.get(url.get_backend_name())
+    if driver is None:
+        raise DatabaseSettingError(f"{url.get_backend_name()} is not served; there are sqlite and postgresql")
+    if driver.startswith("sqlite") and url.database in (None, "", ":memory:"):
+        raise DatabaseSettingError("sqlite takes a file: sqlite:///PATH (three slashes, then the path)")
+    return url.set(drivername=driver)
+
+
+class Database:
+    """One pool of connections. `open` before use, `close` at the end."""
+
+    def __init__(self, url: URL, *, busy_timeout_s: float = 5.0) -> None:
+        """`busy_timeout_s`: how long to wait for another process that writes, or for a free connection."""
+        self._url = url
+        self.is_sqlite = url.get_backend_name() == "sqlite"
+        # SQLite has one writer at a time. Those of this process queue here, in order, instead of polling its lock.
+        self._writing = asyncio.Lock()
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._busy_timeout_s = busy_timeout_s
+        self._engine: AsyncEngine | None = None
+
+    def __repr__(self) -> str:
+        return f"Database({self._url.get_backend_name()})"
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date. Raises Unavailable."""
+        if self.is_sqlite:
+            await asyncio.to_thread(self._make_file)
+        self._engine = _engine(self._url, self._busy_timeout_s)
+        await self.write(migrate)
+
+    async def close(self) -> None:
+        """Wait for what is under way, then disconnect."""
+        if self._under_way:
+            await asyncio.wait(set(self._under_way))
+        if self._engine is not None:
+            await self._engine.dispose()
+
+    async def read(self, work: Work[T]) -> T:
+        """The result of `work` in a transaction that changes nothing. Raises Unavailable."""
+        return await self._finish(self._run(work, {}))
+
+    async def write(self, work: Work[T]) -> T:
+        """The result of `work` once what it changed is on disk. Raises Unavailable, and then nothing is changed."""
+        return await self._finish(self._locked(work) if self.is_sqlite else self._run(work, {}))
+
+    async def _finish(self, running: Any) -> T:
+        task = asyncio.ensure_future(running)
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; one that was cancelled does not want it
+
+    async def _locked(self, work: Work[T]) -> T:
+        async with self._writing:
+            return await self._run(work, {_WRITES: True})
+
+    async def _run(self, work: Work[T], options: dict[str, Any]) -> T:
+        if self._engine is None:
+            raise RuntimeError("the database is not open")
+        try:
+            async with self._engine.connect() as connection:
+                if options:
+                    await connection.execution_options(**options)
+                async with connection.begin():
+                    return await work(connection)
+        except (IntegrityError, DataError, ProgrammingError):
+            raise  # mistakes of ours
+        except (DBAPIError, OSError, sa.exc.TimeoutError) as error:
+            raise _unavailable(error) from error
+        except Exception as error:
+            if type(error).__module__.startswith("asyncpg."):  # while it connects, SQLAlchemy does not wrap them
+                raise _unavailable(error) from error
+            raise
+
+    def _make_file(self) -> None:
+        """The file of SQLite, and its folder, for the owner alone: it holds hashes and conversations."""
+        path = Path(self._url.database or "")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=stat.S_IRWXU)
+            path.touch(mode=stat.S_IRUSR | stat.S_IWUSR)
+        except OSError as error:
+            raise Unavailable("DATABASE_UNAVAILABLE", f"cannot open {path}: {error.strerror}") from error
+
+
+def _engine(url: URL, busy_timeout_s: float) -> AsyncEngine:
+    if url.get_backend_name() == "sqlite":
+        engine = create_async_engine(
+            url, connect_args={"timeout": busy_timeout_s}, pool_size=4, max_overflow=0, pool_timeout=busy_timeout_s
+        )
+        sa.event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        return engine
+    return create_async_engine(
+        url,
+        connect_args={"timeout": busy_timeout_s, "command_timeout": 30},
+        pool_size=8,
+        max_overflow=8,
+        pool_timeout=busy_timeout_s,
+        pool_pre_ping=True,  # a server that was restarted costs nobody an error
+        hide_parameters=True,  # conversations do not belong into logs
+    )
+
+
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # the driver begins nothing by itself: _begin_sqlite does
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")  # readers and the writer do not wait for each other
+    cursor.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, False)
+    # A transaction that first reads and then writes can fail at any moment; one that begins with the lock cannot.
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _unavailable(error: Exception) -> Unavailable:
+    """What a caller may know. The log has the rest, and it has no values: they may be secret."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    log.error("the database failed: %s: %s", type(cause).__name__, cause)
+    busy = "locked" in str(cause) or isinstance(error, sa.exc.TimeoutError)
+    if busy:
+        return Unavailable("DATABASE_BUSY", "the database is busy; nothing was written", retry_after=_RETRY)
+    return Unavailable("DATABASE_UNAVAILABLE", "the database cannot be reached now", retry_after=_RETRY)
