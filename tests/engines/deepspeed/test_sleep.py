@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from gradwire.server.engines.deepspeed import DeepSpeedTrainer
 from gradwire.server.engines.spill import SPILL_FOLDER
@@ -19,25 +18,19 @@ from gradwire.server.engines.training import LossSpec, OptimizerConfig, SleepMod
 from gradwire.server.engines.weights import MemoryReport, TensorChecksum
 from gradwire.server.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from tests.engines.deepspeed.support import random_batch, running, tiny_config
+from tests.large_model import VOCABULARY, save_large_model
 from tests.serving import descendants
 
 pytestmark = pytest.mark.slow
 
 LOSS = LossSpec("grpo")
-VOCABULARY = 4096
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """A random Llama large enough to be seen among a process's own memory; its folder, and its parameters."""
+    """A model's folder, and its number of parameters."""
     folder = tmp_path_factory.mktemp("llama")
-    config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=512, intermediate_size=2048, num_hidden_layers=2,
-        num_attention_heads=8, num_key_value_heads=8, max_position_embeddings=256,
-    )  # fmt: skip
-    made = LlamaForCausalLM(config)
-    made.save_pretrained(folder)
-    return folder, made.num_parameters()
+    return folder, save_large_model(folder, layers=2)
 
 
 # Bytes a parameter over all ranks: weights, then master weights, gradients and the two moments.

@@ -22,6 +22,7 @@ from gradwire.server.engines.deepspeed.config import checked_config
 from gradwire.server.engines.deepspeed.launcher import LocalLauncher, free_port
 from gradwire.server.engines.deepspeed.operations import WorkerGroup
 from gradwire.server.engines.deepspeed.packing import split_rows
+from gradwire.server.engines.progress import still
 from gradwire.server.engines.training import (
     CheckpointInfo,
     ForwardResult,
@@ -73,9 +74,11 @@ class DeepSpeedTrainer:
         try:
             progress(f"starting {world} trainer worker{'s' if world > 1 else ''}")
             await self._group.start(world)
-            progress(f"loading {self._config.model} into the trainer")
+            loading = f"loading {self._config.model} into the trainer"
+            progress(loading)
             request = pb.InitRequest(config=m.config_to_proto(self._config), master_port=free_port())
-            (first, *_) = await self._group.operate("Init", [request] * world)
+            async with still(progress, loading):
+                (first, *_) = await self._group.operate("Init", [request] * world)
             self._vocab_size = first.vocab_size
             progress(f"trainer ready: {first.num_parameters:,} parameters, ZeRO stage {self._config.zero_stage}")
         except BaseException:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.server.engines.base import Progress
 from gradwire.server.engines.manifest import Shapes, check_manifest, folder_shapes
+from gradwire.server.engines.progress import still
 from gradwire.server.engines.render import Renderer, check_length
 from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SamplerConfig, SampleRequest, TokenIds
 from gradwire.server.engines.vllm.checks import check_priority, check_prompt
@@ -70,7 +71,8 @@ class VllmSampler:
         # The cheap parts first: what they find wrong with the folder costs no started engine.
         self._renderer = await asyncio.to_thread(Renderer, folder)
         self._shapes = await asyncio.to_thread(folder_shapes, Path(folder))
-        await self._link.start(self.config)
+        async with still(progress, f"starting vLLM for {self.config.model}"):
+            await self._link.start(self.config)
         self._info = self._describe(folder, self._renderer)
         await self._link.call(self._link.llm.update_weight_version("0"))
         progress(f"{self.config.model} is ready: {self._info.dtype}, context {self._info.max_model_len}")
@@ -124,6 +126,9 @@ class VllmSampler:
         room = check_prompt(request.prompt_token_ids, self.info)
         check_priority(request.priority)
         queue = await self._add(request, room)
+        if self._sleep:  # it fell asleep meanwhile, and would hold the request until it wakes
+            await self._link.llm.abort(queue.request_id, internal=True)
+            self._sleep.require_awake(TAGS)
         states = self._states(queue, request.params.n)
         reader = OutputReader(
             len(request.prompt_token_ids),
@@ -253,8 +258,8 @@ class VllmSampler:
             return await self._sleep.wake(tags, paused=self._paused)
 
     async def check_health(self) -> None:
-        """Raises Unavailable when a process of the engine is dead."""
-        self._link.check()
+        """Raises Unavailable when a process of the engine is dead, or does not answer: see liveness.py."""
+        await self._link.check_answers()
 
     async def shutdown(self) -> None:
         """Stop the engine's processes; returns when they are gone. Legal twice, and before `start`."""

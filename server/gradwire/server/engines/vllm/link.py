@@ -14,6 +14,7 @@ from gradwire.server.engines.resident import resident_bytes
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.vllm import processes
 from gradwire.server.engines.vllm.errors import engine_dead, translated
+from gradwire.server.engines.vllm.liveness import Watchdog
 from gradwire.server.engines.vllm.settings import engine_args, engine_environment, environment, on_cpu
 from gradwire.server.errors import GradwireError, InvalidArgument, Unavailable
 
@@ -34,6 +35,9 @@ class EngineLink:
     def __init__(self) -> None:
         self.cpu = False
         self._llm: AsyncLLM | None = None
+        self._watchdog: Watchdog | None = None
+        self._stuck = ""  # why, once the engine was found so
+        self._lasting = 0  # calls that may take long, under way
 
     async def start(self, config: SamplerConfig) -> None:
         """Start the engine's processes and load the model.
@@ -44,12 +48,13 @@ class EngineLink:
         """
         starting = asyncio.ensure_future(asyncio.to_thread(self._start, config))
         try:
-            self._llm = await asyncio.shield(starting)
+            self._llm = llm = await asyncio.shield(starting)
         except asyncio.CancelledError:
             await asyncio.wait({starting})
             if starting.exception() is None:
                 await asyncio.to_thread(_stop, starting.result())
             raise
+        self._watchdog = Watchdog(llm.get_weight_version, lambda: processes.engine_processes(llm))
 
     def _start(self, config: SamplerConfig) -> AsyncLLM:
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -74,8 +79,18 @@ class EngineLink:
 
     def check(self) -> None:
         """Raises Unavailable when a process of the engine is dead."""
+        if self._stuck:
+            raise Unavailable("ENGINE_NOT_ANSWERING", f"the sampling engine was stopped: {self._stuck}")
         if self.llm.errored:
             raise engine_dead()
+
+    async def check_answers(self) -> None:
+        """`check`, and whether the engine still answers: one that is stuck is killed, which frees whoever waits."""
+        self.check()
+        if self._watchdog is not None and (why := await self._watchdog.look(patient=self._lasting > 0)):
+            self._stuck = why
+            await asyncio.to_thread(processes.kill, processes.engine_processes(self.llm))
+            self.check()
 
     async def call(self, work: Awaitable[T]) -> T:
         """Await an answer of the engine's processes; Unavailable when they die instead of answering."""
@@ -90,13 +105,16 @@ class EngineLink:
             return task.result()
 
     async def call_to_the_end(self, work: Awaitable[T]) -> T:
-        """As `call`, for what must not stop half way: a cancellation is raised after it."""
+        """As `call`, for what must not stop half way and may take long: a cancellation is raised after it."""
         task = asyncio.ensure_future(self.call(work))
+        self._lasting += 1
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             await asyncio.wait({task})
             raise
+        finally:
+            self._lasting -= 1
 
     async def workers(self, method: str) -> list[Any]:
         """What each worker answers to a call of ours (worker/extension.py)."""
@@ -104,13 +122,17 @@ class EngineLink:
         return answers
 
     async def memory(self) -> int:
-        """Bytes that the engine's processes hold, see resident.py."""
+        """Bytes that the engine's processes hold, see resident.py; on a GPU those in use on its workers' devices."""
         llm = self.llm
+        if not self.cpu:
+            return sum(await self.workers("device_bytes"))
         return await asyncio.to_thread(lambda: resident_bytes(processes.engine_processes(llm)))
 
     async def stop(self) -> None:
         """Stop the engine's processes; returns when they are gone. Legal twice."""
         llm, self._llm = self._llm, None
+        if self._watchdog is not None:
+            self._watchdog.stop()
         if llm is not None:
             await asyncio.to_thread(_stop, llm)
 

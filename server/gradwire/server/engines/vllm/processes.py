@@ -28,7 +28,12 @@ def engine_processes(llm: AsyncLLM) -> Processes:
 def kill_leftovers(processes: Processes, *, grace_s: float) -> None:
     """Wait for their end, then make it. Blocks."""
     _, alive = psutil.wait_procs(list(processes), timeout=grace_s)
-    for process in alive:
+    kill(alive)
+    psutil.wait_procs(alive, timeout=grace_s)
+
+
+def kill(processes: Processes) -> None:
+    """Now; a stopped process, too."""
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(alive, timeout=grace_s)

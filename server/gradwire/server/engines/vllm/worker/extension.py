@@ -68,6 +68,11 @@ class WorkerExtension:
         """Load the weights of the model's folder again (a GPU drops them at sleep level 2)."""
         self.model_runner.reload_weights()
 
+    def gradwire_device_bytes(self) -> int:
+        """Memory in use on this worker's GPU, by whomever: vLLM's sleep works below torch's own counters."""
+        free, total = torch.cuda.mem_get_info()
+        return int(total - free)
+
     def _gradwire_model(self) -> torch.nn.Module:
         model: torch.nn.Module = self.model_runner.get_model()
         if current_platform.is_cpu():
