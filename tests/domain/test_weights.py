@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from gradwire.server.domain import sampling, training
 from gradwire.server.domain.registry import JobRegistry, SamplingJob, TrainingJob
 from gradwire.server.domain.updates import IncomingTensor, WeightUpdates
 from gradwire.server.domain.weights import WeightSync
 from gradwire.server.engines.sharedmem import SharedSegment
+from gradwire.server.engines.training import SleepMode
 from gradwire.server.engines.weights import InFlightPolicy
 from gradwire.server.errors import FailedPrecondition, GradwireError, InvalidArgument, NotFound
 from tests.domain.support import ALICE, BOB, SAMPLER, TRAINER, create, new_registry, settle
@@ -120,6 +122,23 @@ async def test_a_sampler_is_not_ended_in_the_middle_of_a_sync(world: World) -> N
     with pytest.raises(FailedPrecondition) as caught:
         await world.sync.sync(world.source, world.target, in_flight=KEEP, verify=False)
     assert caught.value.reason == "JOB_DESTROYED"
+
+
+@pytest.mark.parametrize("who", ["trainer", "sampler"])
+async def test_what_a_sync_keeps_mapped_goes_when_a_side_sleeps(world: World, who: str) -> None:
+    world.registry.on_sleep.append(world.sync.release)
+    leave = world.registry.fell_asleep
+    await world.sync.sync(world.source, world.target, in_flight=KEEP, verify=False)
+    (segment,) = world.sync._segments.values()
+    kept = Path("/dev/shm") / segment.name
+    if who == "sampler":
+        await sampling.sleep(world.target, 1, leave)
+    else:
+        await training.sleep(world.source, SleepMode.NON_LP, weights_asleep=leave, timeout=None)
+        assert kept.exists()  # a sync can still come
+        await training.sleep(world.source, SleepMode.LP_PARAMS, weights_asleep=leave, timeout=None)
+    assert not kept.exists()
+    await world.sync.sync(world.source, world.target, in_flight=KEEP, verify=False)  # the fakes do not mind
 
 
 async def test_an_update_arrives_in_pieces_and_is_committed(world: World) -> None:

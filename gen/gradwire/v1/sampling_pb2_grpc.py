@@ -110,7 +110,9 @@ class SamplingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Sleep(self, request, context):
-        """Give the engine's memory back while it is not needed. Asking twice is fine.
+        """Give the engine's memory back while it is not needed. Asking twice is fine. Running requests end with
+        FINISH_REASON_ABORT; new ones, and weight updates, are FAILED_PRECONDITION (SAMPLER_ASLEEP).
+        RESOURCE_EXHAUSTED (SLEEP_FAILED) when the weights find no room; the engine is awake then, as before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

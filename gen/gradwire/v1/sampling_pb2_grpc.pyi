@@ -49,7 +49,10 @@ class SamplingServiceStub:
         gradwire.v1.sampling_pb2.SleepRequest,
         gradwire.v1.sampling_pb2.SleepResponse,
     ]
-    """Give the engine's memory back while it is not needed. Asking twice is fine."""
+    """Give the engine's memory back while it is not needed. Asking twice is fine. Running requests end with
+    FINISH_REASON_ABORT; new ones, and weight updates, are FAILED_PRECONDITION (SAMPLER_ASLEEP).
+    RESOURCE_EXHAUSTED (SLEEP_FAILED) when the weights find no room; the engine is awake then, as before.
+    """
 
     Wake: grpc.UnaryUnaryMultiCallable[
         gradwire.v1.sampling_pb2.WakeRequest,
@@ -106,7 +109,10 @@ class SamplingServiceAsyncStub:
         gradwire.v1.sampling_pb2.SleepRequest,
         gradwire.v1.sampling_pb2.SleepResponse,
     ]
-    """Give the engine's memory back while it is not needed. Asking twice is fine."""
+    """Give the engine's memory back while it is not needed. Asking twice is fine. Running requests end with
+    FINISH_REASON_ABORT; new ones, and weight updates, are FAILED_PRECONDITION (SAMPLER_ASLEEP).
+    RESOURCE_EXHAUSTED (SLEEP_FAILED) when the weights find no room; the engine is awake then, as before.
+    """
 
     Wake: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.v1.sampling_pb2.WakeRequest,
@@ -171,7 +177,10 @@ class SamplingServiceServicer(metaclass=abc.ABCMeta):
         request: gradwire.v1.sampling_pb2.SleepRequest,
         context: _ServicerContext,
     ) -> typing.Union[gradwire.v1.sampling_pb2.SleepResponse, collections.abc.Awaitable[gradwire.v1.sampling_pb2.SleepResponse]]:
-        """Give the engine's memory back while it is not needed. Asking twice is fine."""
+        """Give the engine's memory back while it is not needed. Asking twice is fine. Running requests end with
+        FINISH_REASON_ABORT; new ones, and weight updates, are FAILED_PRECONDITION (SAMPLER_ASLEEP).
+        RESOURCE_EXHAUSTED (SLEEP_FAILED) when the weights find no room; the engine is awake then, as before.
+        """
 
     @abc.abstractmethod
     def Wake(

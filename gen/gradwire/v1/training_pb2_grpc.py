@@ -148,14 +148,18 @@ class TrainingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SleepTraining(self, request, context):
-        """Give the trainer's memory back while it is not needed.
+        """Give the trainer's memory back while it is not needed, after the operations that came before. Accumulated
+        gradients survive. Asking twice is fine. Calls that need what sleeps are FAILED_PRECONDITION
+        (TRAINER_ASLEEP): nothing wakes by itself. RESOURCE_EXHAUSTED (SPILL_FAILED) when there is no room for what
+        should sleep; the trainer is awake then, as before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WakeTraining(self, request, context):
-        """Undo SleepTraining.
+        """Undo SleepTraining, all of it: training goes on bit for bit as if there had been none. RESOURCE_EXHAUSTED
+        (NO_MEMORY_TO_WAKE) when the memory is not there; the trainer sleeps on then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -73,13 +73,19 @@ class TrainingServiceStub:
         gradwire.v1.training_pb2.SleepTrainingRequest,
         gradwire.v1.training_pb2.SleepTrainingResponse,
     ]
-    """Give the trainer's memory back while it is not needed."""
+    """Give the trainer's memory back while it is not needed, after the operations that came before. Accumulated
+    gradients survive. Asking twice is fine. Calls that need what sleeps are FAILED_PRECONDITION
+    (TRAINER_ASLEEP): nothing wakes by itself. RESOURCE_EXHAUSTED (SPILL_FAILED) when there is no room for what
+    should sleep; the trainer is awake then, as before.
+    """
 
     WakeTraining: grpc.UnaryUnaryMultiCallable[
         gradwire.v1.training_pb2.WakeTrainingRequest,
         gradwire.v1.training_pb2.WakeTrainingResponse,
     ]
-    """Undo SleepTraining."""
+    """Undo SleepTraining, all of it: training goes on bit for bit as if there had been none. RESOURCE_EXHAUSTED
+    (NO_MEMORY_TO_WAKE) when the memory is not there; the trainer sleeps on then.
+    """
 
     EmptyTrainingCache: grpc.UnaryUnaryMultiCallable[
         gradwire.v1.training_pb2.EmptyTrainingCacheRequest,
@@ -142,13 +148,19 @@ class TrainingServiceAsyncStub:
         gradwire.v1.training_pb2.SleepTrainingRequest,
         gradwire.v1.training_pb2.SleepTrainingResponse,
     ]
-    """Give the trainer's memory back while it is not needed."""
+    """Give the trainer's memory back while it is not needed, after the operations that came before. Accumulated
+    gradients survive. Asking twice is fine. Calls that need what sleeps are FAILED_PRECONDITION
+    (TRAINER_ASLEEP): nothing wakes by itself. RESOURCE_EXHAUSTED (SPILL_FAILED) when there is no room for what
+    should sleep; the trainer is awake then, as before.
+    """
 
     WakeTraining: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.v1.training_pb2.WakeTrainingRequest,
         gradwire.v1.training_pb2.WakeTrainingResponse,
     ]
-    """Undo SleepTraining."""
+    """Undo SleepTraining, all of it: training goes on bit for bit as if there had been none. RESOURCE_EXHAUSTED
+    (NO_MEMORY_TO_WAKE) when the memory is not there; the trainer sleeps on then.
+    """
 
     EmptyTrainingCache: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.v1.training_pb2.EmptyTrainingCacheRequest,
@@ -227,7 +239,11 @@ class TrainingServiceServicer(metaclass=abc.ABCMeta):
         request: gradwire.v1.training_pb2.SleepTrainingRequest,
         context: _ServicerContext,
     ) -> typing.Union[gradwire.v1.training_pb2.SleepTrainingResponse, collections.abc.Awaitable[gradwire.v1.training_pb2.SleepTrainingResponse]]:
-        """Give the trainer's memory back while it is not needed."""
+        """Give the trainer's memory back while it is not needed, after the operations that came before. Accumulated
+        gradients survive. Asking twice is fine. Calls that need what sleeps are FAILED_PRECONDITION
+        (TRAINER_ASLEEP): nothing wakes by itself. RESOURCE_EXHAUSTED (SPILL_FAILED) when there is no room for what
+        should sleep; the trainer is awake then, as before.
+        """
 
     @abc.abstractmethod
     def WakeTraining(
@@ -235,7 +251,9 @@ class TrainingServiceServicer(metaclass=abc.ABCMeta):
         request: gradwire.v1.training_pb2.WakeTrainingRequest,
         context: _ServicerContext,
     ) -> typing.Union[gradwire.v1.training_pb2.WakeTrainingResponse, collections.abc.Awaitable[gradwire.v1.training_pb2.WakeTrainingResponse]]:
-        """Undo SleepTraining."""
+        """Undo SleepTraining, all of it: training goes on bit for bit as if there had been none. RESOURCE_EXHAUSTED
+        (NO_MEMORY_TO_WAKE) when the memory is not there; the trainer sleeps on then.
+        """
 
     @abc.abstractmethod
     def EmptyTrainingCache(

@@ -76,6 +76,7 @@ class App:
         self._serving = False
         self._hurried = asyncio.Event()
         self.jobs.on_destroy += [self._updates.forget, self._sync.forget]
+        self.jobs.on_sleep += [self._sync.release]
         auth = Auth(_tokens(settings))
         # Both doors run the same steps around the same servicers.
         chain = Chain([Telemetry(self._metrics), self._admission, auth, Validation()])

@@ -128,7 +128,15 @@ class AsyncSampling:
         return tuple(scores_from_proto(await self._connection.unary(_LOG_PROBS, request, timeout=timeout)))
 
     async def sleep(self, level: int = 1, *, job: JobRef | None = None, timeout: float | None = None) -> MemoryChange:
-        """Gives the engine's memory back. Level 1 keeps the weights aside, 2 drops them. Asking twice is fine."""
+        """Gives the engine's memory back until `wake`; running requests end with finish reason "abort".
+
+        Level 1 keeps the weights (on a CPU in a file without a name, on a GPU in host memory); level 2 drops them,
+        for when new ones will be synced: `wake` brings those of the model's folder, version 0. Asking twice is
+        fine: `changed` is False then. The result has the bytes that the engine's processes held before and after.
+
+        Until then `generate`, `log_probs` and a sync raise FailedPreconditionError (SAMPLER_ASLEEP). Raises
+        ResourceExhaustedError (SLEEP_FAILED) when the weights find no room; the engine is then awake as before.
+        """
         request = pb.SleepRequest(job_id=job_id(job), level=level)
         response = await self._connection.unary(_SLEEP, request, timeout=timeout)
         return memory_from_proto(response.memory, response.changed)
@@ -136,7 +144,10 @@ class AsyncSampling:
     async def wake(
         self, part: WakePart | str | None = None, *, job: JobRef | None = None, timeout: float | None = None
     ) -> MemoryChange:
-        """Undoes `sleep`: all of it, or one part ("weights", "kv_cache")."""
+        """Undoes `sleep`: all of it, or "weights" first (enough for a sync) and "kv_cache" later.
+
+        What is awake stays so. Raises FailedPreconditionError (WEIGHTS_ASLEEP) for "kv_cache" before "weights".
+        """
         request = pb.WakeRequest(job_id=job_id(job), part=enum_to_proto(pb.WakePart, part, "part"))
         response = await self._connection.unary(_WAKE, request, timeout=timeout)
         return memory_from_proto(response.memory, response.changed)

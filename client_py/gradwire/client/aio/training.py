@@ -203,19 +203,32 @@ class AsyncTraining:
     async def sleep(
         self, job: JobRef, mode: TrainingSleepMode | str | None = None, *, timeout: float | None = None
     ) -> MemoryChange:
-        """Gives the trainer's memory back: all of it, or "non_lp", "lp_params"."""
+        """Gives the trainer's memory back until `wake`, beside what sleeps already; accumulated gradients survive.
+
+        `mode`: "all" (default); "non_lp", all but the weights of forward and backward, so that `weights.sync` and
+        `fwd_no_grad` still work; "lp_params", those weights alone. On a CPU what sleeps lies in a file without a
+        name, on a GPU in host memory. Waits for the job's running operation. Asking twice is fine:
+        `changed` is False then. The result has the bytes that the job's workers held before and after.
+
+        Nothing wakes by itself: a call that needs what sleeps raises FailedPreconditionError (TRAINER_ASLEEP).
+        Raises ResourceExhaustedError (SPILL_FAILED) when there is no room for what should sleep; the trainer is
+        then awake as before. ValueError for another mode.
+        """
         request = pb.SleepTrainingRequest(job_id=job_id(job), mode=enum_to_proto(pb.TrainingSleepMode, mode, "mode"))
         response = await self._connection.unary(_SLEEP, request, timeout=timeout)
         return memory_from_proto(response.memory, response.changed)
 
     async def wake(self, job: JobRef, *, timeout: float | None = None) -> MemoryChange:
-        """Undoes `sleep`."""
+        """Undoes `sleep`, all of it: training goes on as if there had been none, bit for bit.
+
+        Raises ResourceExhaustedError (NO_MEMORY_TO_WAKE) when the memory is not there; it sleeps on then.
+        """
         request = pb.WakeTrainingRequest(job_id=job_id(job))
         response = await self._connection.unary(_WAKE, request, timeout=timeout)
         return memory_from_proto(response.memory, response.changed)
 
     async def empty_cache(self, job: JobRef, *, timeout: float | None = None) -> MemoryChange:
-        """Gives back memory that the allocator holds without using it."""
+        """Gives back memory that the trainer's allocators hold without using it; changes no number. Legal asleep."""
         request = pb.EmptyTrainingCacheRequest(job_id=job_id(job))
         response = await self._connection.unary(_EMPTY_CACHE, request, timeout=timeout)
         return memory_from_proto(response.memory, changed=True)

@@ -115,13 +115,24 @@ class Sampling:
         )
 
     def sleep(self, level: int = 1, *, job: JobRef | None = None, timeout: float | None = None) -> MemoryChange:
-        """Gives the engine's memory back. Level 1 keeps the weights aside, 2 drops them. Asking twice is fine."""
+        """Gives the engine's memory back until `wake`; running requests end with finish reason "abort".
+
+        Level 1 keeps the weights (on a CPU in a file without a name, on a GPU in host memory); level 2 drops them,
+        for when new ones will be synced: `wake` brings those of the model's folder, version 0. Asking twice is
+        fine: `changed` is False then. The result has the bytes that the engine's processes held before and after.
+
+        Until then `generate`, `log_probs` and a sync raise FailedPreconditionError (SAMPLER_ASLEEP). Raises
+        ResourceExhaustedError (SLEEP_FAILED) when the weights find no room; the engine is then awake as before.
+        """
         return self._loop.run(self._async.sleep(level, job=job, timeout=timeout))
 
     def wake(
         self, part: WakePart | str | None = None, *, job: JobRef | None = None, timeout: float | None = None
     ) -> MemoryChange:
-        """Undoes `sleep`: all of it, or one part ("weights", "kv_cache")."""
+        """Undoes `sleep`: all of it, or "weights" first (enough for a sync) and "kv_cache" later.
+
+        What is awake stays so. Raises FailedPreconditionError (WEIGHTS_ASLEEP) for "kv_cache" before "weights".
+        """
         return self._loop.run(self._async.wake(part, job=job, timeout=timeout))
 
     def reset_prefix_cache(self, *, job: JobRef | None = None, timeout: float | None = None) -> None:

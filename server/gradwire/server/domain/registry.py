@@ -70,6 +70,7 @@ class JobRegistry:
         self._checks: dict[int, asyncio.Task[None]] = {}
         self._monitor: asyncio.Task[None] | None = None
         self.on_destroy: list[Callable[[AnyJob], Awaitable[None]]] = []
+        self.on_sleep: list[Callable[[AnyJob], Awaitable[None]]] = []  # its weights are out of reach now
 
     @property
     def built_in(self) -> SamplingJob | None:
@@ -195,6 +196,11 @@ class JobRegistry:
     def all(self) -> list[AnyJob]:
         """Every job, of whomever."""
         return list(self._jobs.values())
+
+    async def fell_asleep(self, job: AnyJob) -> None:
+        """Its weights sleep: let go of what was kept for moving them."""
+        for hook in self.on_sleep:
+            await hook(job)
 
     # Leases
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -51,10 +51,11 @@ async def sample(job: SamplingJob, request: SampleRequest) -> AsyncGenerator[Sam
             await events.aclose()
 
 
-async def sleep(job: SamplingJob, level: int) -> MemoryReport:
+async def sleep(job: SamplingJob, level: int, weights_asleep: Callable[[SamplingJob], Awaitable[None]]) -> MemoryReport:
     """Put the engine to sleep. Shield it: the job's state follows the engine's."""
     memory = await job.engine.sleep(level)
     job.set_state(JobState.SLEEPING, f"asleep, level {level}")
+    await weights_asleep(job)
     return memory
 
 

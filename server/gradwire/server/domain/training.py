@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from gradwire.server.domain.jobs import JobKind, JobState
 from gradwire.server.domain.operations import Operation
 from gradwire.server.domain.registry import AnyJob, TrainingJob
-from gradwire.server.engines.training import SleepMode
+from gradwire.server.engines.training import SleepMode, TrainerPart
 from gradwire.server.engines.weights import MemoryReport
 from gradwire.server.errors import FailedPrecondition, GradwireError, Unavailable
 
@@ -72,12 +72,20 @@ async def guarded(job: AnyJob, apply: Callable[[], Awaitable[T]]) -> T:
         raise
 
 
-async def sleep(job: TrainingJob, mode: SleepMode, *, timeout: float | None) -> MemoryReport:
+async def sleep(
+    job: TrainingJob,
+    mode: SleepMode,
+    *,
+    weights_asleep: Callable[[TrainingJob], Awaitable[None]],
+    timeout: float | None,
+) -> MemoryReport:
     """Put parts of the trainer to sleep, after the operations that came before. Asking twice is fine."""
 
     async def apply() -> MemoryReport:
         memory = await job.engine.sleep(mode)
         job.set_state(JobState.SLEEPING, f"asleep ({mode})")
+        if TrainerPart.MODEL in mode.parts:
+            await weights_asleep(job)
         return memory
 
     return (await operate(job, Operation(), apply, timeout=timeout)).value

@@ -89,11 +89,15 @@ class WeightSync:
         self._segments[source, target] = SharedSegment.create(size, label="sync")
         return self._segments[source, target]
 
-    async def forget(self, job: AnyJob) -> None:
-        """A job ended: free the segments it was part of, after a sync that is under way."""
+    async def release(self, job: AnyJob) -> None:
+        """No sync of this job can come while it sleeps: free the segments it is part of, after one under way."""
         async with self._locks.setdefault(job.job_id, asyncio.Lock()):
             for pair in [pair for pair in self._segments if job.job_id in pair]:
                 _drop(self._segments.pop(pair))
+
+    async def forget(self, job: AnyJob) -> None:
+        """A job ended: free the segments it was part of, after a sync that is under way."""
+        await self.release(job)
         self._locks.pop(job.job_id, None)
 
 

@@ -210,7 +210,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
     async def Sleep(self, request: sampling_pb2.SleepRequest, context: Any) -> sampling_pb2.SleepResponse:
         job = self._job(request)
         # Shielded, as waking is: the engine ends what it has begun when the caller goes away.
-        memory = await asyncio.shield(asyncio.ensure_future(sleep(job, request.level or 1)))
+        memory = await asyncio.shield(asyncio.ensure_future(sleep(job, request.level or 1, self._jobs.fell_asleep)))
         return sampling_pb2.SleepResponse(memory=encode_memory(memory), changed=memory.changed)
 
     async def Wake(self, request: sampling_pb2.WakeRequest, context: Any) -> sampling_pb2.WakeResponse:

@@ -243,7 +243,12 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
     async def SleepTraining(
         self, request: training_pb2.SleepTrainingRequest, context: Any
     ) -> training_pb2.SleepTrainingResponse:
-        memory = await sleep(self._job(request), SLEEP_MODES[request.mode], timeout=time_left(context))
+        memory = await sleep(
+            self._job(request),
+            SLEEP_MODES[request.mode],
+            weights_asleep=self._jobs.fell_asleep,
+            timeout=time_left(context),
+        )
         return training_pb2.SleepTrainingResponse(memory=encode_memory(memory), changed=memory.changed)
 
     async def WakeTraining(
