@@ -18,10 +18,16 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRADWIRE_ADDRESS", raising=False)
 
 
+@pytest.fixture(params=["grpc", "http"])
+def transport(request: pytest.FixtureRequest) -> str:
+    """Each test that asks for a fake server runs over both."""
+    return str(request.param)
+
+
 @pytest_asyncio.fixture
-async def fake() -> AsyncIterator[Fake]:
+async def fake(transport: str) -> AsyncIterator[Fake]:
     """A fake server on the test's loop."""
-    server = await Fake().start()
+    server = await Fake(http=transport == "http").start()
     yield server
     await server.stop()
 
@@ -34,9 +40,9 @@ async def client(fake: Fake) -> AsyncIterator[AsyncClient]:
 
 
 @pytest.fixture
-def sync_fake() -> Iterator[Fake]:
+def sync_fake(transport: str) -> Iterator[Fake]:
     """A fake server on the sync clients' loop: grpc.aio wants one loop."""
-    server = shared_loop().run(Fake().start())
+    server = shared_loop().run(Fake(http=transport == "http").start())
     yield server
     shared_loop().run(server.stop())
 

@@ -19,6 +19,9 @@ from tests.client.fake import Fake
         ("grpcs://gpu.example.com:443/", "gpu.example.com:443", True, False),
         ("[::1]:9", "[::1]:9", False, True),
         ("::1", "[::1]:50051", False, True),
+        ("http://10.0.0.5:8080", "http://10.0.0.5:8080", False, False),
+        ("http://localhost/", "http://localhost:80", False, True),
+        ("https://[::1]", "https://[::1]:443", True, True),
         ("unix:///run/gradwire.sock", "unix:/run/gradwire.sock", False, True),
         ("localhost.example.com:1", "localhost.example.com:1", False, False),
     ],
@@ -31,7 +34,8 @@ def test_forms_of_an_address(text: str, target: str, tls: bool, local: bool) -> 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("http://x:1", "http://"),
+        ("ftp://x:1", "ftp://"),
+        ("http://x:1/path", "no usable|1 to 65535"),
         ("host:port", "1 to 65535"),
         ("host:70000", "1 to 65535"),
         (":50051", "no usable host"),

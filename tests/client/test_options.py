@@ -53,6 +53,7 @@ class Proxy:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
+@pytest.mark.parametrize("transport", ["grpc"])  # TCP's own probes, of HTTP, would be answered by this proxy
 async def test_keepalive_notices_a_network_that_swallows_everything(fake: Fake) -> None:
     proxy = Proxy(fake.port)
     port = await proxy.start()
@@ -71,7 +72,7 @@ async def test_keepalive_notices_a_network_that_swallows_everything(fake: Fake) 
 
 async def test_clients_do_not_share_a_connection(fake: Fake) -> None:
     proxy = Proxy(fake.port)
-    address = f"127.0.0.1:{await proxy.start()}"
+    address = fake.address.replace(str(fake.port), str(await proxy.start()))
     async with AsyncClient(address) as one, AsyncClient(address) as other:
         await one.sampling.generate("hi")
         await one.sampling.generate("hi")
@@ -83,8 +84,10 @@ async def test_clients_do_not_share_a_connection(fake: Fake) -> None:
 async def test_the_largest_message(fake: Fake) -> None:
     batch = {"input_ids": np.ones((1, 60_000), np.int32)}
     async with AsyncClient(fake.address, max_message_bytes=200_000, retry=ONCE) as client:
-        with pytest.raises(ResourceExhaustedError, match="larger than max"):
+        with pytest.raises(ResourceExhaustedError, match="larger max_message_bytes=") as caught:
             await client.training.fwd_bwd(1, batch)
+    assert caught.value.reason == "MESSAGE_TOO_LARGE"
+    assert caught.value.metadata["limit"] == "200000"
     async with AsyncClient(fake.address, retry=ONCE) as client:
         await client.training.fwd_bwd(1, batch, return_outputs=True)
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from gradwire.client import AsyncClient, DeadlineExceededError, NotFoundError, UnavailableError
+from gradwire.client import AsyncClient, CallCancelledError, DeadlineExceededError, NotFoundError, UnavailableError
 from gradwire.client.config import RetryConfig
 from tests.client.fake import Fake, failure, retry_info
 from tests.client.waiting import until
@@ -114,6 +114,43 @@ async def test_a_stream_is_retried_until_its_first_message(fake: Fake, client: A
     fake.failures["GenerateStream"] = [failure("UNAVAILABLE", "down")] * 2
     assert await client.sampling.generate_stream("hi").result() is not None
     assert len(fake.requests["GenerateStream"]) == 3
+
+
+async def test_a_stream_waits_as_long_as_the_server_asks(fake: Fake, client: AsyncClient) -> None:
+    fake.failures["GenerateStream"] = [failure("UNAVAILABLE", "draining", retry_info(0.4))]
+    begin = time.monotonic()
+    await client.sampling.generate_stream("hi").result()
+    assert time.monotonic() - begin >= 0.4
+    fake.failures["GenerateStream"] = [failure("UNAVAILABLE", "draining", retry_info(0.9))]
+    begin = time.monotonic()
+    with pytest.raises(UnavailableError):
+        await client.sampling.generate_stream("hi", timeout=0.5).result()
+    assert time.monotonic() - begin < 0.5
+
+
+async def test_a_stream_is_cancelled_while_it_waits(fake: Fake, client: AsyncClient) -> None:
+    fake.failures["GenerateStream"] = [failure("UNAVAILABLE", "draining", retry_info(0.9))] * 5
+    stream = client.sampling.generate_stream("hi")
+    reading = asyncio.create_task(stream.result())
+    await until(lambda: fake.requests["GenerateStream"])
+    await asyncio.sleep(0.1)
+    begin = time.monotonic()
+    stream.cancel()
+    with pytest.raises(CallCancelledError):
+        await reading
+    assert time.monotonic() - begin < 0.5
+    assert len(fake.requests["GenerateStream"]) == 1
+
+
+async def test_after_its_first_message_a_stream_is_not_begun_again(fake: Fake, client: AsyncClient) -> None:
+    fake.stall = True
+    stream = client.sampling.generate_stream("hi")
+    async with stream:
+        await fake.stop()
+        with pytest.raises((UnavailableError, CallCancelledError)):
+            await stream.result()
+        await fake.start(fake.address)
+    assert len(fake.requests["GenerateStream"]) == 1
 
 
 async def test_job_creation_goes_on_under_the_same_id(fake: Fake, client: AsyncClient) -> None:

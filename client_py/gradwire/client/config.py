@@ -38,7 +38,7 @@ class RetryConfig:
 
 @dataclass(frozen=True, slots=True)
 class KeepAliveConfig:
-    """Pings that notice a dead connection during a long silent call."""
+    """Pings that notice a dead connection during a long silent call. Over HTTP they are TCP's, in whole seconds."""
 
     interval_s: float = 30.0
     """A ping after this long without traffic, in seconds."""
@@ -53,7 +53,7 @@ class TLSConfig:
     """TLS of the connection. Each certificate and key is PEM: bytes, or the path of a file."""
 
     root_certificates: bytes | str | Path | None = None
-    """Certificates that the server's must descend from. Default: the ones that gRPC ships."""
+    """Certificates that the server's must descend from. Default: the ones that gRPC ships; over HTTP the system's."""
     client_certificate: bytes | str | Path | None = None
     """The caller's certificate chain, for mutual TLS. Needs client_key."""
     client_key: bytes | str | Path | None = None

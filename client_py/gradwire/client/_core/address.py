@@ -1,6 +1,6 @@
 """Where the server is, from what a caller wrote.
 
-Knows: `host:port`, `grpc://`, `grpcs://`, `unix://` and the environment's defaults.
+Knows: `host:port`, `grpc://`, `grpcs://`, `http://`, `https://`, `unix://` and the environment's defaults.
 Does not know: channels.
 """
 
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 DEFAULT_PORT = 50051
-_FORMS = '"host:port", "grpc://host:port", "grpcs://host:port" or "unix:///path"'
+_FORMS = (
+    '"host:port", "grpc://host:port", "grpcs://host:port", "http://host:port", "https://host:port" or "unix:///path"'
+)
+_PORTS = {"grpc": DEFAULT_PORT, "grpcs": DEFAULT_PORT, "http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Address:
     """A server's address, taken apart."""
 
     target: str
-    """As gRPC names it."""
+    """As gRPC names it; over HTTP the URL."""
     shown: str
     """As people write it."""
     tls: bool
@@ -29,6 +32,13 @@ class Address:
     """Bytes stay on this machine: a loopback address or a Unix socket."""
     unix: bool = False
     """It is a Unix socket."""
+    http: bool = False
+    """Calls go by HTTP."""
+
+    @property
+    def secure_form(self) -> str:
+        """The same place with TLS."""
+        return f"https://{self.target.partition('://')[2]}" if self.http else f"grpcs://{self.shown}"
 
 
 def parse_address(text: str | None) -> Address:
@@ -42,15 +52,16 @@ def parse_address(text: str | None) -> Address:
         if not rest:
             raise ValueError(f"address {text!r} names no socket; write unix:///path/to/socket")
         return Address(f"unix:{rest}", f"unix://{rest}", tls=False, local=True, unix=True)
-    if scheme not in ("grpc", "grpcs"):
+    if scheme not in _PORTS:
         raise ValueError(f"address {text!r} begins with {scheme}://; an address is {_FORMS}")
-    host, port = _host_and_port(rest.rstrip("/"), text)
+    host, port = _host_and_port(rest.rstrip("/"), text, _PORTS[scheme])
     shown_host = f"[{host}]" if ":" in host else host
-    shown = f"{shown_host}:{port}"
-    return Address(shown, shown, tls=scheme == "grpcs", local=_is_loopback(host))
+    http = scheme in ("http", "https")
+    shown = f"{scheme}://{shown_host}:{port}" if http else f"{shown_host}:{port}"
+    return Address(shown, shown, tls=scheme in ("grpcs", "https"), local=_is_loopback(host), http=http)
 
 
-def _host_and_port(rest: str, text: str) -> tuple[str, int]:
+def _host_and_port(rest: str, text: str, default: int) -> tuple[str, int]:
     if rest.startswith("["):
         host, _, after = rest[1:].partition("]")
         port = after.removeprefix(":")
@@ -61,7 +72,7 @@ def _host_and_port(rest: str, text: str) -> tuple[str, int]:
     if not host or any(character in host for character in "/@ ?#"):
         raise ValueError(f"address {text!r} has no usable host; an address is {_FORMS}")
     if not port:
-        return host, DEFAULT_PORT
+        return host, default
     if not port.isdigit() or not 1 <= int(port) <= 65535:
         raise ValueError(f"address {text!r} has port {port!r}; a port is a number from 1 to 65535")
     return host, int(port)

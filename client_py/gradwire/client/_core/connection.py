@@ -1,47 +1,31 @@
-"""One gRPC channel and the calls over it: deadlines, retries, metadata, and large messages off the loop.
+"""One channel and the calls over it: deadlines, retries, metadata, and large messages off the loop.
 
-Knows: bytes, statuses and time. Does not know: what any message means. The channel is opened by the first
-call and belongs to the event loop of that call.
+Knows: bytes, statuses and time. Does not know: what any message means, nor whether the channel is gRPC's or
+HTTP's. The channel is opened by the first call and belongs to the event loop of that call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
-import grpc
 import grpc.aio
 
-from gradwire.client._core.address import Address
-from gradwire.client._core.options import Option
+from gradwire.client._core.opening import Endpoint
+from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Request, Response, Rpc
 from gradwire.client._core.status import error_from_rpc
 from gradwire.client._core.stream import ServerStream
+from gradwire.client._core.transport import Channel, StreamCall
 from gradwire.client.config import RetryConfig
-from gradwire.client.errors import GradwireError, UnavailableError
+from gradwire.client.errors import GradwireError
 
 T = TypeVar("T")
 
 OFFLOAD_BYTES = 4 * 1024 * 1024
 """Encoding and decoding of more than this runs in a thread: it takes milliseconds."""
-_LONGEST_WAIT_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Everything that opening the channel takes. Its repr shows no secret."""
-
-    address: Address
-    options: tuple[Option, ...]
-    credentials: grpc.ChannelCredentials | None
-    metadata: tuple[tuple[str, str], ...]
-
-    def __repr__(self) -> str:
-        return f"Endpoint({self.address.shown!r}, tls={self.credentials is not None})"
 
 
 class Connection:
@@ -51,7 +35,7 @@ class Connection:
         self._endpoint = endpoint
         self._retry = retry
         self._timeout = check_timeout(timeout)
-        self._channel: grpc.aio.Channel | None = None
+        self._channel: Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -72,8 +56,7 @@ class Connection:
         data = await offload(request.SerializeToString, request.ByteSize())
 
         async def attempt(remaining: float | None) -> Response:
-            method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel().unary_unary(rpc.path)
-            call = method(data, timeout=remaining, metadata=self._endpoint.metadata)
+            call = self.channel().unary_unary(rpc.path)(data, timeout=remaining, metadata=self._endpoint.metadata)
             return await self._answer(rpc, call)
 
         safe = rpc.repeatable if repeatable is None else repeatable
@@ -90,8 +73,7 @@ class Connection:
 
         async def attempt(remaining: float | None) -> Response:
             data = (message.SerializeToString() for message in messages())
-            method: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = self.channel().stream_unary(rpc.path)
-            call = method(data, timeout=remaining, metadata=self._endpoint.metadata)
+            call = self.channel().stream_unary(rpc.path)(data, timeout=remaining, metadata=self._endpoint.metadata)
             return await self._answer(rpc, call)
 
         return await self.repeat(attempt, rpc.repeatable, timeout)
@@ -99,11 +81,14 @@ class Connection:
     def stream(
         self, rpc: Rpc[Request, Response], request: Request, *, timeout: float | None = None
     ) -> ServerStream[Response]:
-        """Begins a server stream at once; the core of gRPC retries it until its first message."""
-        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel().unary_stream(rpc.path)
+        """Begins a server stream at once; until its first message it is sent again as `unary` is."""
         data = request.SerializeToString()
-        call = method(data, timeout=self.deadline(timeout), metadata=self._endpoint.metadata)
-        return ServerStream(call, rpc, self.address)
+
+        def begin(remaining: float | None) -> StreamCall:
+            return self.channel().unary_stream(rpc.path)(data, timeout=remaining, metadata=self._endpoint.metadata)
+
+        retry = self._retry if rpc.repeatable else RetryConfig(max_attempts=1)
+        return ServerStream(begin, rpc, self.address, retry, self.deadline(timeout))
 
     async def repeat(
         self, attempt: Callable[[float | None], Awaitable[T]], repeatable: bool, timeout: float | None
@@ -112,30 +97,27 @@ class Connection:
         clock = asyncio.get_running_loop().time
         limit = self.deadline(timeout)
         end = math.inf if limit is None else clock() + limit
-        for number in range(1, self._retry.max_attempts + 1):
+        retry = self._retry if repeatable else RetryConfig(max_attempts=1)
+        number = 0
+        while True:
+            number += 1
             try:
                 return await attempt(None if limit is None else max(end - clock(), 0.001))
             except GradwireError as error:
                 error.attempts = number
-                wait = self._wait(error, number)
-                again = repeatable and isinstance(error, UnavailableError) and number < self._retry.max_attempts
-                if not again or wait > _LONGEST_WAIT_S or clock() + wait >= end:
+                wait = wait_before_next(retry, error, number, end - clock())
+                if wait is None:
                     raise
             await asyncio.sleep(wait)
-        raise AssertionError("the last attempt returns or raises")
 
-    def channel(self) -> grpc.aio.Channel:
+    def channel(self) -> Channel:
         """The open channel. RuntimeError when the client is closed, or is another loop's."""
         if self._closed:
             raise RuntimeError("this client is closed; make a new one")
         loop = asyncio.get_running_loop()
         if self._channel is None:
             self._loop = loop
-            end = self._endpoint
-            if end.credentials is None:
-                self._channel = grpc.aio.insecure_channel(end.address.target, options=end.options)
-            else:
-                self._channel = grpc.aio.secure_channel(end.address.target, end.credentials, options=end.options)
+            self._channel = self._endpoint.open()
         elif self._loop is not loop:
             raise RuntimeError(
                 "this AsyncClient was first used on another event loop and stays with it; "
@@ -161,12 +143,6 @@ class Connection:
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error, rpc.path, self.address) from error
         return await offload(lambda: rpc.response.FromString(data), len(data))
-
-    def _wait(self, error: GradwireError, number: int) -> float:
-        if error.retry_after is not None:
-            return error.retry_after
-        grown = self._retry.initial_backoff_s * self._retry.backoff_multiplier ** (number - 1)
-        return min(grown, self._retry.max_backoff_s) * random.uniform(0.8, 1.2)
 
 
 async def offload(work: Callable[[], T], size: int) -> T:

@@ -6,8 +6,6 @@ Does not know: calls.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +13,7 @@ from pathlib import Path
 import grpc
 
 from gradwire.client._core.address import Address
-from gradwire.client.config import KeepAliveConfig, RetryConfig, TLSConfig
+from gradwire.client.config import KeepAliveConfig, TLSConfig
 
 Option = tuple[str, str | int]
 
@@ -31,13 +29,11 @@ def user_agent() -> str:
 
 def channel_options(
     address: Address,
-    retry: RetryConfig,
     keepalive: KeepAliveConfig,
     max_message_bytes: int,
-    streaming: Iterable[str],
     server_name: str | None,
 ) -> list[Option]:
-    """Options of the channel. `streaming` are the server-streaming methods that are safe to repeat."""
+    """Options of the channel."""
     options: list[Option] = [
         ("grpc.primary_user_agent", user_agent()),
         ("grpc.max_receive_message_length", max_message_bytes),
@@ -55,8 +51,9 @@ def channel_options(
         ("grpc.max_reconnect_backoff_ms", 2000),
         # A client's connection is its own: otherwise two clients of a process share one, and its fate.
         ("grpc.use_local_subchannel_pool", 1),
+        # What was never sent is sent again by the core; all else is retried by `_core.retry`, which waits as long as
+        # RetryInfo says, tries more than 5 times and sends again more than 256 KiB.
         ("grpc.enable_retries", 1),
-        ("grpc.service_config", service_config(retry, streaming)),
     ]
     if address.local:
         options.append(("grpc.enable_http_proxy", 0))
@@ -68,37 +65,17 @@ def channel_options(
     return options
 
 
-def service_config(retry: RetryConfig, methods: Iterable[str]) -> str:
-    """gRPC's service config: UNAVAILABLE is retried for `methods`, which are paths.
-
-    Only streams are listed: the core retries them until their first message. Unary calls are retried by
-    `Connection`, for three things that the core cannot do: send again more than its 256 KiB buffer, wait as
-    long as RetryInfo says, and try more than 5 times.
-    """
-    if retry.max_attempts == 1:
-        return "{}"
-    names = [path.removeprefix("/").split("/") for path in methods]
-    policy = {
-        "maxAttempts": min(retry.max_attempts, 5),
-        "initialBackoff": f"{retry.initial_backoff_s:.3f}s",
-        "maxBackoff": f"{retry.max_backoff_s:.3f}s",
-        "backoffMultiplier": retry.backoff_multiplier,
-        "retryableStatusCodes": ["UNAVAILABLE"],
-    }
-    config = [{"name": [{"service": s, "method": m} for s, m in names], "retryPolicy": policy}] if names else []
-    return json.dumps({"methodConfig": config})
-
-
 def credentials(tls: TLSConfig) -> grpc.ChannelCredentials:
     """TLS credentials. OSError when a file cannot be read."""
     return grpc.ssl_channel_credentials(
-        root_certificates=_pem(tls.root_certificates),
-        private_key=_pem(tls.client_key),
-        certificate_chain=_pem(tls.client_certificate),
+        root_certificates=pem(tls.root_certificates),
+        private_key=pem(tls.client_key),
+        certificate_chain=pem(tls.client_certificate),
     )
 
 
-def _pem(value: bytes | str | Path | None) -> bytes | None:
+def pem(value: bytes | str | Path | None) -> bytes | None:
+    """Bytes of a certificate or key that is given as such, or as the path of a file."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str) and "-----BEGIN" in value:
@@ -114,7 +91,7 @@ def bearer(token: str | None, address: Address, secure: bool) -> tuple[tuple[str
         raise ValueError("the token is empty or holds characters that no token has; pass the secret alone, unquoted")
     if not secure and not address.local:
         raise ValueError(
-            f"a token would travel to {address.shown} in the clear. Connect with grpcs://{address.shown} (or tls=), "
+            f"a token would travel to {address.shown} in the clear. Connect with {address.secure_form} (or tls=), "
             "or reach the server over a loopback address, such as an SSH tunnel's"
         )
     return (("authorization", f"Bearer {token}"),)

@@ -5,6 +5,7 @@ Knows: google.rpc's detail messages. Does not know: what is retried.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ import grpc.aio
 from gradwire.client.errors import BY_CODE, GradwireError, UnknownError
 
 DETAILS_TRAILER = "grpc-status-details-bin"
+_TOO_LARGE = re.compile(r"larger than max \((\d+) vs\. (\d+)\)")
 _CORRELATION_KEYS = ("correlation_id", "x-correlation-id", "x-request-id")
 
 
@@ -22,7 +24,10 @@ def error_from_rpc(error: grpc.aio.AioRpcError, method: str, address: str) -> Gr
     trailers = {str(key): value for key, value in (error.trailing_metadata() or ())}
     fields = _read_details(trailers.get(DETAILS_TRAILER))
     message = _message(fields.pop("message", "") or error.details() or "", fields)
-    if code == "UNAVAILABLE" and "reason" not in fields:
+    if code == "RESOURCE_EXHAUSTED" and "reason" not in fields and (sizes := _TOO_LARGE.search(message)):
+        message = _too_large(message, *sizes.groups())
+        fields |= {"reason": "MESSAGE_TOO_LARGE", "metadata": dict(zip(("size", "limit"), sizes.groups(), strict=True))}
+    elif code == "UNAVAILABLE" and "reason" not in fields:
         message = _unreachable(address, message)
     elif code == "DEADLINE_EXCEEDED" and "reason" not in fields:
         message = f"no answer from {address} within the call's timeout; pass a longer timeout= (seconds)"
@@ -50,6 +55,17 @@ def _unreachable(address: str, message: str) -> str:
     return (
         f"no gradwire server answers at {address}{cause}. Start one with `gradwire serve`, or give the "
         "address of another: Client(address) or the environment's GRADWIRE_ADDRESS"
+    )
+
+
+def _too_large(message: str, size: str, limit: str) -> str:
+    """gRPC itself refuses a message above a cap, on either side, and gives two numbers."""
+    if message.startswith("CLIENT"):
+        verb = "an answer" if "Received" in message else "the request"
+        return f"{verb} has {size} bytes; this client takes {limit} at most. Make it with a larger max_message_bytes="
+    return (
+        f"the request has {size} bytes; the server takes {limit} at most in one (its limits.max_message_bytes). "
+        "Send fewer rows or prompts in a call; a batch for training can be sent first, with training.upload_batch"
     )
 
 

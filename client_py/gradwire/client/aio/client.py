@@ -14,11 +14,11 @@ from typing import Self
 import grpc.aio
 
 from gradwire.client._core.address import parse_address
-from gradwire.client._core.connection import Connection, Endpoint
+from gradwire.client._core.connection import Connection
 from gradwire.client._core.countdown import Countdown
 from gradwire.client._core.health import CHECK, Health, decode_check, encode_check
-from gradwire.client._core.options import bearer, channel_options, credentials
-from gradwire.client._core.rpc import RPCS
+from gradwire.client._core.opening import Endpoint, check_transport, transport_security
+from gradwire.client._core.options import bearer
 from gradwire.client._core.status import error_from_rpc
 from gradwire.client.aio.admin import AsyncAdmin
 from gradwire.client.aio.inference import AsyncInference
@@ -40,29 +40,29 @@ def endpoint(
     token: str | None,
     tls: TLSConfig | bool | None,
     metadata: Mapping[str, str] | None,
-    retry: RetryConfig,
     keepalive: KeepAliveConfig,
     max_message_bytes: int,
 ) -> Endpoint:
     """Where and how to connect. ValueError when a token would travel in the clear."""
     where = parse_address(address)
+    check_transport(where)
     config = TLSConfig() if tls is True or (tls is None and where.tls) else tls or None
     if where.tls and config is None:
-        raise ValueError(f"tls=False contradicts grpcs://{where.shown}; write grpc://{where.shown}, or leave tls out")
+        plain = where.secure_form.replace("s://", "://", 1)
+        raise ValueError(f"tls=False contradicts {where.secure_form}; write {plain}, or leave tls out")
+    if where.http and config is not None and not where.tls:
+        raise ValueError(f"tls= contradicts {where.shown}; write {where.secure_form}")
     extra = tuple((key.lower(), value) for key, value in (metadata or {}).items())
     if any(key == "authorization" for key, _ in extra):
         raise ValueError("metadata holds 'authorization'; pass the secret as token=, which keeps it out of logs")
     chosen = token if token is not None else os.environ.get("GRADWIRE_TOKEN") or None
-    streaming = [rpc.path for rpc in RPCS.values() if rpc.streaming and rpc.repeatable]
     return Endpoint(
         address=where,
-        options=tuple(
-            channel_options(
-                where, retry, keepalive, max_message_bytes, streaming, config.server_name if config else None
-            )
-        ),
-        credentials=credentials(config) if config else None,
+        credentials=transport_security(where, config) if config else None,
         metadata=bearer(chosen, where, secure=config is not None) + extra,
+        keepalive=keepalive,
+        max_message_bytes=max_message_bytes,
+        server_name=config.server_name if config else None,
     )
 
 
@@ -83,15 +83,15 @@ class AsyncClient:
     ) -> None:
         """Opens nothing yet: the first call connects.
 
-        `address` is "host:port", "grpc://host:port", "grpcs://host:port" (TLS) or "unix:///path"; default
+        `address` is "host:port", "grpc://host:port", "grpcs://host:port" (TLS) or "unix:///path"; or, for the server's
+        HTTP door, "http://host:port" or "https://host:port" (the same calls; pip install 'gradwire[http]'). Default
         GRADWIRE_ADDRESS, then 127.0.0.1:50051. `token` is sent as a bearer token; default GRADWIRE_TOKEN;
         ValueError when it would travel to another machine in the clear. `tls` names certificates. `timeout`
         is the deadline of each call that names none, in seconds (None: no deadline). `max_message_bytes` is
         the largest message either way. `metadata` goes with every call.
         """
-        retry = retry or RetryConfig()
-        end = endpoint(address, token, tls, metadata, retry, keepalive or KeepAliveConfig(), max_message_bytes)
-        self._connection = Connection(end, retry, timeout)
+        end = endpoint(address, token, tls, metadata, keepalive or KeepAliveConfig(), max_message_bytes)
+        self._connection = Connection(end, retry or RetryConfig(), timeout)
         self.admin = AsyncAdmin(self._connection)
         """What the server can do, and who may use it."""
         self.inference = AsyncInference(self._connection)
@@ -118,8 +118,7 @@ class AsyncClient:
         UnavailableError when no server answers. A service that is not known is Health.SERVICE_UNKNOWN.
         """
         connection = self._connection
-        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = connection.channel().unary_unary(CHECK)
-        call = method(encode_check(service), timeout=connection.deadline(timeout))
+        call = connection.channel().unary_unary(CHECK)(encode_check(service), timeout=connection.deadline(timeout))
         try:
             return decode_check(await call)
         except grpc.aio.AioRpcError as error:

@@ -10,6 +10,7 @@ import grpc
 from google.protobuf.message import Message
 from google.rpc import status_pb2
 
+from gradwire.server.codec.status import DETAILS_KEY
 from gradwire.server.http.connect.replies import Reply
 from gradwire.server.rpc.interceptors.step import Call
 
@@ -47,5 +48,8 @@ class HttpContext:
         return tuple(self._call.metadata.items())
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
-        """End the call with a status."""
-        raise CallAbortedError(status_pb2.Status(code=code.value[0], message=details or code.name))
+        """End the call with a status; that of the trailers, where there is one."""
+        for key, value in trailing_metadata:
+            if key == DETAILS_KEY:
+                raise CallAbortedError(status_pb2.Status.FromString(value))
+        raise CallAbortedError(status_pb2.Status(code=code.value[0], message=details))
