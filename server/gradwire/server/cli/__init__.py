@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gradwire.server.cli.serve", "run the server"),
     "losses": ("gradwire.server.cli.losses", "list the training losses, and check them against worked cases"),
     "model": ("gradwire.server.cli.model", "list, build and find models"),
+    "policy": ("gradwire.server.cli.policy", "convert, inspect and check policies and supervised models"),
 }
 
 
