@@ -277,11 +277,11 @@ class FakeTrainer(_Process):
         self._version += 1
         return StepResult(0.0, 1e-5, self._version, self._steps)
 
-    async def weight_manifest(self, dtype: str) -> WeightManifest:
+    async def weight_manifest(self, dtype: str, *, merged: bool = False) -> WeightManifest:
         size = self.weights.nbytes
         return WeightManifest((TensorSpec(WEIGHT, dtype, self.weights.shape, 0, size),), size)
 
-    async def export_weights(self, segment: str, manifest: WeightManifest) -> None:
+    async def export_weights(self, segment: str, manifest: WeightManifest, *, merged: bool = False) -> None:
         with SharedSegment.attach(segment, writable=True) as attached:
             attached.buffer[: self.weights.nbytes] = self.weights.tobytes()
 
@@ -302,7 +302,7 @@ class FakeTrainer(_Process):
         await self._reach("empty_cache")
         return MemoryReport(2000, 1900)
 
-    async def checksums(self, dtype: str) -> list[TensorChecksum]:
+    async def checksums(self, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
         digest = hashlib.sha256(self.weights.tobytes()).hexdigest()
         return [TensorChecksum(WEIGHT, dtype, self.weights.shape, digest)]
 
@@ -371,6 +371,12 @@ class FakeLogProb(_Process):
     async def checksums(self) -> list[TensorChecksum]:
         shape = (len(self.weights) // 4,)
         return [TensorChecksum(WEIGHT, "F32", shape, hashlib.sha256(self.weights).hexdigest())]
+
+    async def sleep(self, level: int) -> MemoryReport:
+        return MemoryReport(2000, 1000)
+
+    async def wake(self, tags: Sequence[str] | None) -> MemoryReport:
+        return MemoryReport(1000, 2000)
 
 
 def write_checkpoint(path: Path, info: CheckpointInfo) -> None:

@@ -139,6 +139,31 @@ def test_deepspeed_alone_has_entropies_and_temperatures(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_a_sleeping_reference_wakes_as_it_was(client: Client, references: dict[str, Job], engine: str) -> None:
+    job = references[engine]
+    before, version = shifted(client, job), client.jobs.get(job).weight_version
+    slept = client.sampling.sleep(job=job) if engine == "vllm" else client.training.sleep(job)
+    assert slept.changed and slept.after_bytes < slept.before_bytes
+    assert client.jobs.get(job).state is JobState.SLEEPING
+    assert not client.sampling.sleep(job=job).changed
+    with pytest.raises(FailedPreconditionError, match=r"(?i)wake"):
+        client.sampling.log_probs("x", job=job)
+    with pytest.raises(FailedPreconditionError, match=r"(?i)wake"):
+        shifted(client, job)
+    assert (client.training.wake(job) if engine == "deepspeed" else client.sampling.wake(job=job)).changed
+    assert not client.training.wake(job).changed
+    assert (client.jobs.get(job).state, client.jobs.get(job).weight_version) == (JobState.READY, version)
+    for one, other in zip(shifted(client, job), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    calls: list[Callable[[], object]] = [lambda: client.training.sleep(job, "non_lp")]
+    if engine == "deepspeed":
+        calls += [lambda: client.sampling.sleep(2, job=job), lambda: client.sampling.wake("weights", job=job)]
+    for call in calls:
+        with pytest.raises(InvalidArgumentError, match=r"mode|level|part"):
+            call()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_bad_input(client: Client, references: dict[str, Job], make_trainer: TrainerFactory, engine: str) -> None:
     job = references[engine]
     facts = client.jobs.get(job).facts

@@ -136,6 +136,7 @@ class AsyncSampling:
 
         Until then `generate`, `log_probs` and a sync raise FailedPreconditionError (SAMPLER_ASLEEP). Raises
         ResourceExhaustedError (SLEEP_FAILED) when the weights find no room; the engine is then awake as before.
+        `job` is a sampling or a log-prob job; one of these on DeepSpeed has level 1 only.
         """
         request = pb.SleepRequest(job_id=job_id(job), level=level)
         response = await self._connection.unary(_SLEEP, request, timeout=timeout)

@@ -123,6 +123,7 @@ class Sampling:
 
         Until then `generate`, `log_probs` and a sync raise FailedPreconditionError (SAMPLER_ASLEEP). Raises
         ResourceExhaustedError (SLEEP_FAILED) when the weights find no room; the engine is then awake as before.
+        `job` is a sampling or a log-prob job; one of these on DeepSpeed has level 1 only.
         """
         return self._loop.run(self._async.sleep(level, job=job, timeout=timeout))
 

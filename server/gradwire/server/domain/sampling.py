@@ -51,7 +51,7 @@ async def sample(job: SamplingJob, request: SampleRequest) -> AsyncGenerator[Sam
             await events.aclose()
 
 
-async def sleep(job: SamplingJob, level: int, weights_asleep: Callable[[SamplingJob], Awaitable[None]]) -> MemoryReport:
+async def sleep(job: AnyJob, level: int, weights_asleep: Callable[[AnyJob], Awaitable[None]]) -> MemoryReport:
     """Put the engine to sleep. Shield it: the job's state follows the engine's."""
     memory = await job.engine.sleep(level)
     job.set_state(JobState.SLEEPING, f"asleep, level {level}")
@@ -59,7 +59,7 @@ async def sleep(job: SamplingJob, level: int, weights_asleep: Callable[[Sampling
     return memory
 
 
-async def wake(job: SamplingJob, tags: Sequence[str] | None) -> MemoryReport:
+async def wake(job: AnyJob, tags: Sequence[str] | None) -> MemoryReport:
     """Wake the engine, or parts of it. Shield it, too."""
     memory = await job.engine.wake(tags)
     version = await job.engine.weight_version()

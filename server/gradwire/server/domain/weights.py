@@ -47,9 +47,11 @@ class WeightSync:
             target.require_working()  # it may have ended while we waited
             version = source.engine.weight_version
             dtype = SAFETENSORS_DTYPES[target.engine.info.dtype]
-            manifest = await source.engine.weight_manifest(dtype)
+            # A reference is a whole model, whatever part of it trains.
+            merged = target.kind is JobKind.LOG_PROB
+            manifest = await source.engine.weight_manifest(dtype, merged=merged)
             segment = await asyncio.to_thread(self._segment, source.job_id, target.job_id, manifest.total_bytes)
-            await source.engine.export_weights(segment.name, manifest)
+            await source.engine.export_weights(segment.name, manifest, merged=merged)
             exported = time.monotonic()
             pause_s = await install(target, segment.name, manifest, version, in_flight)
             if verify:
@@ -64,7 +66,8 @@ class WeightSync:
         )
 
     async def _verify(self, source: TrainingJob, target: WeightTarget, dtype: str) -> None:
-        ours, theirs = await asyncio.gather(source.engine.checksums(dtype), target.engine.checksums())
+        merged = target.kind is JobKind.LOG_PROB
+        ours, theirs = await asyncio.gather(source.engine.checksums(dtype, merged=merged), target.engine.checksums())
         different = differing(ours, theirs)
         if different:
             raise GradwireError(

@@ -217,6 +217,15 @@ class LogProbEngine(Tokenizes, Protocol):
     async def checksums(self) -> list[TensorChecksum]:
         """Checksums under Hugging Face names, in the engine's dtype, tied tensors once."""
 
+    async def sleep(self, level: int) -> MemoryReport:
+        """Give memory back, after the calls under way. 1: weights can come back; 2: weights are dropped.
+
+        InvalidArgument at `level` from an engine that cannot.
+        """
+
+    async def wake(self, tags: Sequence[str] | None) -> MemoryReport:
+        """Undo `sleep`. InvalidArgument at `part` from an engine that wakes as a whole."""
+
     async def check_health(self) -> None:
         """Raises Unavailable when the engine is dead."""
 

@@ -16,7 +16,7 @@ from gradwire.server.codec.jobs import IN_FLIGHT, encode_memory
 from gradwire.server.codec.tensor import token_ids_from_bytes
 from gradwire.server.domain.caller import LOCAL_TENANT, current_caller
 from gradwire.server.domain.jobs import JobKind
-from gradwire.server.domain.registry import JobRegistry, LogProbJob, SamplingJob
+from gradwire.server.domain.registry import AnyJob, JobRegistry, LogProbJob, SamplingJob
 from gradwire.server.domain.sampling import Collected, collect, placed, require_version, sample, sleep, wake
 from gradwire.server.domain.training import guarded
 from gradwire.server.engines.base import SamplerEngine, Tokenizes
@@ -108,6 +108,12 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         require_version(job, getattr(request, "min_weight_version", 0))
         return job
 
+    def _scoring_job(self, request: Any) -> AnyJob:
+        """A sampling job, or one that only scores."""
+        job = self._jobs.of_kind(request.job_id, current_caller(), JobKind.SAMPLING, JobKind.LOG_PROB)
+        require_version(job, getattr(request, "min_weight_version", 0))
+        return job
+
     def _request(
         self, tokens: TokenIds, params: SamplingParams, *, stream: bool = False, cache_salt: str = "", priority: int = 0
     ) -> SampleRequest:
@@ -175,8 +181,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
                         await context.write(message)
 
     async def LogProbs(self, request: sampling_pb2.LogProbsRequest, context: Any) -> sampling_pb2.LogProbsResponse:
-        job = self._jobs.of_kind(request.job_id, current_caller(), JobKind.SAMPLING, JobKind.LOG_PROB)
-        require_version(job, request.min_weight_version)
+        job = self._scoring_job(request)
         engine = job.engine
         if request.top_k > engine.info.max_log_probs:
             raise InvalidArgument.at("top_k", f"is {request.top_k}; this job gives at most {engine.info.max_log_probs}")
@@ -208,13 +213,13 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         return prompt, completion
 
     async def Sleep(self, request: sampling_pb2.SleepRequest, context: Any) -> sampling_pb2.SleepResponse:
-        job = self._job(request)
+        job = self._scoring_job(request)
         # Shielded, as waking is: the engine ends what it has begun when the caller goes away.
         memory = await asyncio.shield(asyncio.ensure_future(sleep(job, request.level or 1, self._jobs.fell_asleep)))
         return sampling_pb2.SleepResponse(memory=encode_memory(memory), changed=memory.changed)
 
     async def Wake(self, request: sampling_pb2.WakeRequest, context: Any) -> sampling_pb2.WakeResponse:
-        job = self._job(request)
+        job = self._scoring_job(request)
         tags: Sequence[str] | None = None
         if request.part != sampling_pb2.WAKE_PART_UNSPECIFIED:
             tags = ["weights" if request.part == sampling_pb2.WAKE_PART_WEIGHTS else "kv_cache"]
@@ -224,7 +229,9 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
     async def ResetPrefixCache(
         self, request: sampling_pb2.ResetPrefixCacheRequest, context: Any
     ) -> sampling_pb2.ResetPrefixCacheResponse:
-        await self._job(request).engine.reset_prefix_cache()
+        job = self._scoring_job(request)
+        if job.kind is JobKind.SAMPLING:  # a log-prob job keeps none
+            await job.engine.reset_prefix_cache()
         return sampling_pb2.ResetPrefixCacheResponse()
 
     async def Pause(self, request: sampling_pb2.PauseRequest, context: Any) -> sampling_pb2.PauseResponse:

@@ -14,10 +14,11 @@ from google.protobuf.message import DecodeError
 from gradwire.server.codec.batch import DecodedBatch, decode_batch, fill_column, in_request_terms
 from gradwire.server.codec.jobs import encode_memory, struct_to_dict
 from gradwire.server.codec.times import duration, timestamp
+from gradwire.server.domain import sampling as reference
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import CheckpointStore
 from gradwire.server.domain.jobs import JobKind
-from gradwire.server.domain.registry import JobRegistry, TrainingJob
+from gradwire.server.domain.registry import AnyJob, JobRegistry, TrainingJob
 from gradwire.server.domain.training import Timed, empty_cache, guarded, operate, sleep, wake
 from gradwire.server.domain.uploads import UploadStore
 from gradwire.server.engines.training import CheckpointInfo, LossSpec, SleepMode
@@ -68,6 +69,10 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
 
     def _job(self, request: Any) -> TrainingJob:
         return self._jobs.training(request.job_id, current_caller())
+
+    def _forward_job(self, request: Any) -> AnyJob:
+        """A training job, or one that only scores."""
+        return self._jobs.of_kind(request.job_id, current_caller(), JobKind.TRAINING, JobKind.LOG_PROB)
 
     async def _batch(self, request: Any) -> tuple[DecodedBatch, bytes]:
         """The rows of a request, and the digest of those that were uploaded."""
@@ -144,7 +149,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         return response
 
     async def FwdNoGrad(self, request: training_pb2.FwdNoGradRequest, context: Any) -> training_pb2.FwdNoGradResponse:
-        job = self._jobs.of_kind(request.job_id, current_caller(), JobKind.TRAINING, JobKind.LOG_PROB)
+        job = self._forward_job(request)
         decoded, _ = await self._batch(request)
         if job.kind is JobKind.TRAINING:
             _check_vocabulary(job.engine.vocab_size, decoded)
@@ -243,18 +248,23 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
     async def SleepTraining(
         self, request: training_pb2.SleepTrainingRequest, context: Any
     ) -> training_pb2.SleepTrainingResponse:
-        memory = await sleep(
-            self._job(request),
-            SLEEP_MODES[request.mode],
-            weights_asleep=self._jobs.fell_asleep,
-            timeout=time_left(context),
-        )
+        job, mode, asleep = self._forward_job(request), SLEEP_MODES[request.mode], self._jobs.fell_asleep
+        if job.kind is JobKind.TRAINING:
+            memory = await sleep(job, mode, weights_asleep=asleep, timeout=time_left(context))
+        elif mode is SleepMode.ALL:
+            memory = await asyncio.shield(asyncio.ensure_future(reference.sleep(job, 1, asleep)))
+        else:
+            raise InvalidArgument.at("mode", f"is {mode}; {job.name} has weights only, which sleep with all")
         return training_pb2.SleepTrainingResponse(memory=encode_memory(memory), changed=memory.changed)
 
     async def WakeTraining(
         self, request: training_pb2.WakeTrainingRequest, context: Any
     ) -> training_pb2.WakeTrainingResponse:
-        memory = await wake(self._job(request), timeout=time_left(context))
+        job = self._forward_job(request)
+        if job.kind is JobKind.TRAINING:
+            memory = await wake(job, timeout=time_left(context))
+        else:
+            memory = await asyncio.shield(asyncio.ensure_future(reference.wake(job, None)))
         return training_pb2.WakeTrainingResponse(memory=encode_memory(memory), changed=memory.changed)
 
     async def EmptyTrainingCache(

@@ -225,15 +225,15 @@ class DeepSpeedTrainer:
         Waits for the running operation. On an error all stays as it was: ResourceExhausted (SPILL_FAILED) where
         there is no room for what sleeps.
         """
-        return _memory(await self._group.operate("Sleep", self._alike(pb.SleepRequest(mode=mode.value))))
+        return m.memory_from_proto(await self._group.operate("Sleep", self._alike(pb.SleepRequest(mode=mode.value))))
 
     async def wake(self) -> MemoryReport:
         """Undo `sleep`, all of it. ResourceExhausted (NO_MEMORY_TO_WAKE) leaves it asleep and whole."""
-        return _memory(await self._group.operate("Wake", self._alike(pb.WakeRequest())))
+        return m.memory_from_proto(await self._group.operate("Wake", self._alike(pb.WakeRequest())))
 
     async def empty_cache(self) -> MemoryReport:
         """Give back memory that is held without need. Changes no number."""
-        return _memory(await self._group.operate("EmptyCache", self._alike(pb.EmptyCacheRequest())))
+        return m.memory_from_proto(await self._group.operate("EmptyCache", self._alike(pb.EmptyCacheRequest())))
 
     async def check_health(self) -> None:
         """Raises Unavailable when a worker is dead or does not answer. Does not wait for operations."""
@@ -268,14 +268,6 @@ def _check_workers(config: LossConfig, num_workers: int) -> None:
             "number of workers: leave it out",
             reason="LOSS_CONFIG_INVALID",
         )
-
-
-def _memory(answers: Sequence[Any]) -> MemoryReport:
-    """The workers' reports as one."""
-    memory = [answer.memory for answer in answers]
-    return MemoryReport(
-        sum(m.before_bytes for m in memory), sum(m.after_bytes for m in memory), any(m.changed for m in memory)
-    )
 
 
 def _joined(

@@ -5,7 +5,7 @@ Columns are raw little-endian bytes. Does not know: sockets, torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from google.protobuf import json_format, struct_pb2
 
 from gradwire.server.engines.training import LoraConfig, OptimizerConfig, SchedulerConfig, TrainingBatch, TrainingConfig
-from gradwire.server.engines.weights import TensorSpec, WeightManifest
+from gradwire.server.engines.weights import MemoryReport, TensorSpec, WeightManifest
 from gradwire.server.losses.metrics import Metric, Reduction
 from gradwire.worker.v1 import worker_pb2 as pb
 
@@ -168,4 +168,12 @@ def manifest_from_proto(tensors: Any, total_bytes: int) -> WeightManifest:
     """A manifest again."""
     return WeightManifest(
         tuple(TensorSpec(t.name, t.dtype, tuple(t.shape), t.offset, t.nbytes) for t in tensors), total_bytes
+    )
+
+
+def memory_from_proto(answers: Sequence[Any]) -> MemoryReport:
+    """The workers' reports as one."""
+    reports = [answer.memory for answer in answers]
+    return MemoryReport(
+        sum(r.before_bytes for r in reports), sum(r.after_bytes for r in reports), any(r.changed for r in reports)
     )

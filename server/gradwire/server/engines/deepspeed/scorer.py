@@ -45,7 +45,7 @@ class Scorer:
         self.residency = Residency(
             self.ranks,
             {TrainerPart.MODEL: lambda: model_storages(self.policy)},
-            waker="SamplingService.Wake first (sampling.wake in Python)",
+            waker="Wake first (sampling.wake in Python)",
         )
 
     def fwd_no_grad(self, batch: RankBatch, temperature: float) -> tuple[Floats, Floats]:

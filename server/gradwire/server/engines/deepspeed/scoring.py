@@ -37,8 +37,8 @@ from gradwire.server.engines.scoring import (
     check_widths,
     refuse_foreign_fields,
 )
-from gradwire.server.engines.training import ForwardResult, TrainingBatch, TrainingConfig
-from gradwire.server.engines.weights import TensorChecksum, WeightManifest
+from gradwire.server.engines.training import ForwardResult, SleepMode, TrainingBatch, TrainingConfig
+from gradwire.server.engines.weights import MemoryReport, TensorChecksum, WeightManifest
 from gradwire.server.errors import InvalidArgument, Unavailable
 from gradwire.server.losses.checks import check_layout, check_token_ids, default_mask
 from gradwire.worker.v1 import worker_pb2 as pb
@@ -182,6 +182,21 @@ class DeepSpeedScorer:
         request = pb.GetChecksumsRequest(dtype=_SAFETENSORS[self._config.dtype])
         (first, *_) = await self._group.operate("GetChecksums", self._alike(request))
         return [TensorChecksum(c.name, c.dtype, tuple(c.shape), c.sha256) for c in first.checksums]
+
+    async def sleep(self, level: int) -> MemoryReport:
+        """Give the weights' memory back, after the operations before it; they come back as they were."""
+        if level != 1:
+            raise InvalidArgument.at(
+                "level", f"is {level}; a log-prob job on DeepSpeed keeps its weights aside: 1 is all it can"
+            )
+        request = pb.SleepRequest(mode=SleepMode.ALL.value)
+        return m.memory_from_proto(await self._group.operate("Sleep", self._alike(request)))
+
+    async def wake(self, tags: Sequence[str] | None) -> MemoryReport:
+        """Undo `sleep`, all of it."""
+        if tags is not None:
+            raise InvalidArgument.at("part", "a log-prob job on DeepSpeed wakes as a whole; leave it out")
+        return m.memory_from_proto(await self._group.operate("Wake", self._alike(pb.WakeRequest())))
 
     async def check_health(self) -> None:
         """Raises Unavailable when a worker is dead or does not answer. Does not wait for operations."""

@@ -34,7 +34,7 @@ from gradwire.server.engines.scoring import (
 )
 from gradwire.server.engines.training import ForwardResult, TrainingBatch
 from gradwire.server.engines.vllm.engine import VllmSampler
-from gradwire.server.engines.weights import InFlightPolicy, TensorChecksum, WeightManifest
+from gradwire.server.engines.weights import InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest
 from gradwire.server.errors import InvalidArgument, Unavailable
 from gradwire.server.losses.checks import check_layout, check_token_ids, default_mask
 
@@ -150,6 +150,18 @@ class VllmScorer:
     async def checksums(self) -> list[TensorChecksum]:
         """Checksums under Hugging Face names, in the engine's dtype."""
         return await self._sampler.checksums()
+
+    async def sleep(self, level: int) -> MemoryReport:
+        """Give memory back, after the calls under way. See VllmSampler.sleep."""
+        async with self._turns.alone():
+            return await self._sampler.sleep(level)
+
+    async def wake(self, tags: Sequence[str] | None) -> MemoryReport:
+        """Undo `sleep`: all of it, or "weights" first and "kv_cache" later."""
+        async with self._turns.alone():
+            memory = await self._sampler.wake(tags)
+            self._version = await self._sampler.weight_version()  # 0 when they were dropped
+            return memory
 
     async def check_health(self) -> None:
         """Raises Unavailable when a process of the engine is dead."""
