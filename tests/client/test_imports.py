@@ -37,7 +37,9 @@ def test_the_client_imports_nothing_of_the_server() -> None:
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not [name for name in names if name.startswith(("gradwire.server", "gradwire.worker"))], path
-            assert not {name.partition(".")[0] for name in names} & {"torch", "vllm", "deepspeed", "pydantic"}, path
+            # The documented clients have configuration models of their documents.
+            heavy = {"torch", "vllm", "deepspeed"} | (set() if path.is_relative_to(CLIENT / "arctic") else {"pydantic"})
+            assert not {name.partition(".")[0] for name in names} & heavy, path
 
 
 def test_types_know_no_wire() -> None:
