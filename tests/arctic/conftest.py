@@ -1,4 +1,4 @@
-"""One server for all of these tests: a Ray actor, with two trainer workers and a sampler; reached in three ways."""
+"""One server for all of these tests: a Ray actor, training, sampling and scoring; reached in three ways."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ CONFIG: dict[str, Any] = {
     "model_name": "tiny",
     "training_gpus": 2,
     "sampling_gpus": 1,
+    "log_prob_gpus": 1,
+    "log_prob_engine": "deepspeed",
     "ds_config": {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "gradient_clipping": 1.0},
     "vllm_config": {"dtype": "float32", "kv_cache_bytes": 64 << 20},
     "server_logs": False,

@@ -52,7 +52,7 @@ async def iterate(client: ArcticRLClient) -> dict[str, Any]:
     payload = {"batch": batch, "meta": {"temperature": 0.9, "pad_token_id": 0, "rollout_n": GROUP}}
     forward = {"post": ["apply_temperature", "compute_logprobs"]}
     old = (await client.fwd_no_grad(payload, reference_model=False, processing=forward))["batch"]["logprobs"]
-    reference = old  # the same weights as long as there is no log-prob job
+    reference = (await client.fwd_no_grad(payload, reference_model=True, processing=forward))["batch"]["logprobs"]
     advantages = advantages_of(rollouts)
     norms = []
     half = len(advantages) // 2
@@ -91,13 +91,3 @@ async def test_the_whole_iteration(client: ArcticRLClient) -> None:
     assert norms["training_norm"] == pytest.approx(norms["sampling_norm"], rel=1e-9)
     assert norms["different_tensors"] == []
     assert norms["training_weight_version"] == norms["sampling_weight_version"] == found["synced"]["weight_version"]
-
-
-async def test_without_a_log_prob_job_there_is_nothing_to_sleep(client: ArcticRLClient) -> None:
-    assert await client.sleep_log_prob() == await client.wake_log_prob() == {"status": "no_log_prob_job"}
-    with pytest.raises(ValueError, match="no log_prob job"):
-        _ = client.log_prob_job_id
-    with pytest.raises(ValueError, match="no log_prob job"):
-        await client.log_probs(prompts=["The capital of France is"], completions=["Paris"], top_k=1)
-    with pytest.raises(ValueError, match="no log_prob job"):
-        await client.fwd_no_grad({"args": [torch.ones(1, 3, dtype=torch.int64)]}, reference_model=True)

@@ -100,6 +100,7 @@ def test_training_config_and_worker_config() -> None:
 def test_samplers_settings() -> None:
     made = plan(
         sampling_gpus=4,
+        log_prob_gpus=2,
         vllm_config={
             "tensor_parallel_size": 2, "max_model_len": 512, "dtype": "half", "max_logprobs": 5, "seed": 7,
             "swap_space": 4, "trust_remote_code": False,
@@ -109,7 +110,10 @@ def test_samplers_settings() -> None:
         "model": "tiny", "seed": 7, "tensor_parallel_size": 2, "data_parallel_size": 2, "max_model_len": 512,
         "dtype": "float16", "max_log_probs": 5,
     }  # fmt: skip
-    assert made.log_prob is not None and made.log_prob["dtype"] == "float16"
+    assert made.log_prob == {
+        "model": "tiny", "engine": "vllm", "num_workers": 1, "tensor_parallel_size": 2, "max_model_len": 512,
+        "dtype": "float16", "max_log_probs": 5,
+    }  # fmt: skip
     assert [note.split()[0] for note in made.notes] == ["vllm_config.swap_space"]
 
 
@@ -122,7 +126,7 @@ def test_every_field_of_a_plan_is_one_of_the_contract() -> None:
     )
     message = create_to_proto(made.training, made.sampling, made.log_prob, None, "id")
     assert message.training.optimizer.momentum == 0.9
-    assert message.log_prob.dtype == "bfloat16"
+    assert (message.log_prob.dtype, message.log_prob.threads) == ("bfloat16", 2)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +156,7 @@ def test_every_field_of_a_plan_is_one_of_the_contract() -> None:
         ({"vllm_config": {"max_models_len": 8}}, "did you mean 'max_model_len'"),
         ({"vllm_config": {"quantization": "fp8"}}, "cannot be done here"),
         ({"vllm_config": {"tensor_parallel_size": 3}}, "does not divide"),
+        ({"vllm_config": {"tensor_parallel_size": 2}}, "log_prob_gpus is 1"),
         ({"vllm_config": {"max_num_seqs": 0}}, "at least 1"),
         ({"log_prob_ds_config": {"bf16": {"enabled": True}}}, 'log_prob_engine="deepspeed"'),
         ({"arctic_inference_config": {"speculative_decoding": {"model": "x"}}}, "draft no tokens"),

@@ -74,7 +74,9 @@ async def test_without_a_name_the_only_server_is_found(owner: ArcticRLClient) ->
 
 
 async def test_two_clients_on_one_server_do_not_disturb_each_other(owner: ArcticRLClient) -> None:
-    config = ArcticRLClientConfig(comm_protocol="ray", **{**CONFIG, "training_gpus": 1, "sampling_gpus": 0})
+    config = ArcticRLClientConfig(
+        comm_protocol="ray", **{**CONFIG, "training_gpus": 1, "sampling_gpus": 0, "log_prob_gpus": 0}
+    )
     second = await asyncio.to_thread(create_arctic_rl_client, config, owner.get_server_state())
     assert second.training_job_id != owner.training_job_id
     before = (await owner.weight_norm())["training_norm"]
@@ -82,8 +84,7 @@ async def test_two_clients_on_one_server_do_not_disturb_each_other(owner: Arctic
     await second.fwd_bwd({"args": [[[1, 2, 3], [4, 5]]], "context": context})
     assert (await second.step(lr=0.1))["weight_version"] == 1
     assert (await owner.weight_norm())["training_norm"] == before
-    with pytest.raises(ValueError, match="no sampling job"):
-        await second.generate(["x"])
+    await without_jobs(second)
     ids = second.reconnect_config()
     await second.shutdown()
     await second.shutdown()
@@ -94,6 +95,20 @@ async def test_two_clients_on_one_server_do_not_disturb_each_other(owner: Arctic
     with pytest.raises(NotFoundError):
         create_arctic_rl_client(ids)
     assert await greedy(owner)
+
+
+async def without_jobs(client: ArcticRLClient) -> None:
+    """What a client says of kinds of jobs that it has none of."""
+    assert await client.sleep_log_prob() == await client.wake_log_prob() == {"status": "no_log_prob_job"}
+    for read in ("sampling_job_id", "log_prob_job_id"):
+        with pytest.raises(ValueError, match=r"there is no (sampling|log_prob) job"):
+            getattr(client, read)
+    with pytest.raises(ValueError, match="no sampling job"):
+        await client.generate(["x"])
+    with pytest.raises(ValueError, match="no log_prob job"):
+        await client.log_probs(prompts=["The capital of France is"], completions=["Paris"], top_k=1)
+    with pytest.raises(ValueError, match="no log_prob job"):
+        await client.fwd_no_grad({"args": [[[1, 2, 3]]]}, reference_model=True)
 
 
 async def test_an_id_of_another_kind_is_refused(owner: ArcticRLClient) -> None:
@@ -121,7 +136,7 @@ def test_the_blocking_twin(owner: ArcticRLClient) -> None:
         deltas = list(client.generate_stream("ab", {"max_tokens": 3, "temperature": 0}))
         assert [token for delta in deltas for token in delta["token_ids"]] == whole["token_ids"]
         assert client.weight_norm().keys() >= {"training_norm", "sampling_norm"}
-        assert client.sleep_log_prob() == {"status": "no_log_prob_job"}
+        assert len(client.log_probs(["ab"], ["c"])["results"]) == 1
 
 
 def test_a_job_that_cannot_start_leaves_no_server(tmp_path: Path) -> None:

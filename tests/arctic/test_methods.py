@@ -167,6 +167,37 @@ async def test_generate_stream(client: ArcticRLClient) -> None:
         break  # ends the call: nothing is left running
 
 
+async def test_log_probs(client: ArcticRLClient) -> None:
+    response = await client.log_probs(prompts=["The capital of France is"], completions=["Paris"], top_k=1)
+    assert response["job_id"] == client.log_prob_job_id
+    (scored,) = response["results"]
+    assert (scored["prompt_len"], scored["generation_len"]) == (24, 5)
+    assert scored["token_ids"] == list(b"Paris") and scored["log_probs"].shape == (5,)
+    places = zip(scored["logprobs"], scored["token_ids"], scored["log_probs"].tolist(), strict=True)
+    assert all(place[token]["logprob"] == value for place, token, value in places)
+    assert scored["prompt_logprobs"][0] is None and len(scored["prompt_logprobs"]) == 24
+    # The same numbers as the pass over ids, which is on the shifted grid.
+    ids = torch.tensor([scored["prompt_token_ids"] + scored["token_ids"]])
+    forward = await client.fwd_no_grad(batch={"args": [ids]}, reference_model=True)
+    assert forward["job_id"] == client.log_prob_job_id
+    np.testing.assert_allclose(forward["batch"]["logprobs"][0, 23:-1].numpy(), scored["log_probs"], atol=1e-4)
+    alone = await client.log_probs(prompts=["ab", "größer"])
+    assert [result["generation_len"] for result in alone["results"]] == [0, 0]
+    for top_k in (0, -1, True):
+        with pytest.raises(ValueError, match="at least 1"):
+            await client.log_probs(["x"], top_k=top_k)
+
+
+async def test_the_reference_stays_while_the_trainer_moves(client: ArcticRLClient) -> None:
+    batch = {"args": [PADDED_LEFT, MASK]}
+    before = (await client.fwd_no_grad(batch, reference_model=True))["batch"]["logprobs"]
+    trained = (await client.fwd_no_grad(batch))["batch"]["logprobs"]
+    await client.fwd_bwd(batch)
+    await client.step(lr=1e-2)
+    assert torch.equal((await client.fwd_no_grad(batch, reference_model=True))["batch"]["logprobs"], before)
+    assert not torch.equal((await client.fwd_no_grad(batch))["batch"]["logprobs"], trained)
+
+
 async def test_sync_carries_the_weights_and_norms_prove_it(client: ArcticRLClient) -> None:
     await client.fwd_bwd({"args": [PADDED_LEFT, MASK]})
     stepped = await client.step(lr=1e-2)

@@ -15,6 +15,8 @@ from gradwire.client.arctic.sampler_settings import sampler_settings
 from gradwire.client.arctic.settings import Chosen, Settings
 from gradwire.client.arctic.trainer_settings import read_worker_settings, trainer_settings
 
+Fields = dict[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
@@ -34,7 +36,7 @@ def plan_jobs(config: ArcticRLClientConfig) -> JobPlan:
     training = trainer_settings(config.ds_config, config.training_config, config.ds_worker_config, notes)
     training.update(model=config.model_name, num_workers=config.training_gpus, seed=config.seed)
     sampling = _sampling(config, notes)
-    log_prob = _log_prob(config, sampling, notes)
+    log_prob = _log_prob(config, training, sampling, notes)
     _note_flags(config, notes)
     return JobPlan(
         training if config.training_gpus else None,
@@ -49,14 +51,9 @@ def default_temperature(config: ArcticRLClientConfig) -> float | None:
     return read_worker_settings(config.ds_worker_config, Chosen(), []).temperature
 
 
-def _sampling(config: ArcticRLClientConfig, notes: list[str]) -> dict[str, Any]:
+def _sampling(config: ArcticRLClientConfig, notes: list[str]) -> Fields:
     chosen = sampler_settings(config.vllm_config, notes)
-    spread = chosen.get("tensor_parallel_size", 1)
-    if config.sampling_gpus % spread:
-        raise ValueError(
-            f"sampling_gpus is {config.sampling_gpus}; vllm_config.tensor_parallel_size ({spread}) does not divide it"
-        )
-    replicas = config.sampling_gpus // spread
+    replicas = _replicas("sampling_gpus", config.sampling_gpus, chosen)
     if chosen.get("data_parallel_size", replicas) != replicas:
         raise ValueError(
             f"vllm_config.data_parallel_size is {chosen['data_parallel_size']}, but sampling_gpus makes it {replicas}"
@@ -64,18 +61,30 @@ def _sampling(config: ArcticRLClientConfig, notes: list[str]) -> dict[str, Any]:
     return {"seed": config.seed, **chosen, "model": config.model_name, "data_parallel_size": max(replicas, 1)}
 
 
-def _log_prob(config: ArcticRLClientConfig, sampling: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    job: dict[str, Any] = {
-        "model": config.model_name,
-        "engine": config.log_prob_engine,
-        "num_workers": config.log_prob_gpus,
-    }
+def _replicas(name: str, gpus: int, settings: Fields) -> int:
+    spread: int = settings.get("tensor_parallel_size", 1)
+    if gpus % spread:
+        raise ValueError(f"{name} is {gpus}; vllm_config.tensor_parallel_size ({spread}) does not divide it")
+    return gpus // spread
+
+
+def _log_prob(config: ArcticRLClientConfig, training: Fields, sampling: Fields, notes: list[str]) -> Fields:
+    job: Fields = {"model": config.model_name, "engine": config.log_prob_engine}
     if config.log_prob_engine == "deepspeed":
         dtype = _log_prob_dtype(Settings(config.log_prob_ds_config, "log_prob_ds_config", notes))
-        return job if dtype is None else {**job, "dtype": dtype}
+        given = {name: training[name] for name in _SCORED_LIKE_TRAINING if name in training}
+        return {**job, **given, **({} if dtype is None else {"dtype": dtype}), "num_workers": config.log_prob_gpus}
     if config.log_prob_ds_config:
         raise ValueError('log_prob_ds_config goes with log_prob_engine="deepspeed"; the engine is "vllm"')
-    return {**job, "dtype": sampling["dtype"]} if "dtype" in sampling else job
+    given = {name: sampling[name] for name in _SCORED_LIKE_SAMPLING if name in sampling}
+    return {**job, **given, "num_workers": max(_replicas("log_prob_gpus", config.log_prob_gpus, sampling), 1)}
+
+
+# What ds_worker_config and vllm_config say of every job on their engine.
+_SCORED_LIKE_TRAINING = ("max_tokens_per_micro_batch", "threads")
+_SCORED_LIKE_SAMPLING = (
+    "dtype", "max_model_len", "max_log_probs", "kv_cache_bytes", "gpu_memory_utilization", "tensor_parallel_size",
+)  # fmt: skip
 
 
 def _log_prob_dtype(settings: Settings) -> str | None:

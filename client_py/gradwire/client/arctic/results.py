@@ -258,6 +258,7 @@ def workers_result(job_id: int, entry: Mapping[str, Any]) -> Result:
     return {"job_id": job_id, "workers": [dict(entry)]}
 
 
-def inference_result(entry: Mapping[str, Any], **more: Any) -> Result:
-    """{status, workers: [...], ...} of one engine."""
-    return {"status": entry["status"], **more, "workers": [{key: entry[key] for key in entry if key != "status"}]}
+def inference_result(job_id: int, entry: Mapping[str, Any], **more: Any) -> Result:
+    """{job_id, sampling: {status, ..., workers: [...]}}: one entry for all processes of the engine."""
+    memory = {key: value for key, value in entry.items() if key != "status"}
+    return {"job_id": job_id, "sampling": {"status": entry["status"], **more, "workers": [memory]}}

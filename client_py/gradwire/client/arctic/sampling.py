@@ -22,7 +22,7 @@ from gradwire.client.arctic.results import (
 from gradwire.client.arctic.sampling_params import read_params
 from gradwire.client.arctic.streams import ArcticRLStream
 from gradwire.client.types.jobs import JobKind
-from gradwire.client.types.sampling import MemoryChange, Prompt, Prompts
+from gradwire.client.types.sampling import Prompt, Prompts
 
 _TAGS = ("weights", "kv_cache")
 
@@ -122,15 +122,16 @@ class ArcticRLSampling(ArcticRLBase):
     async def sleep_inference(self, level: int = 1) -> Result:
         """Gives the sampler's memory back. Level 1 keeps the weights aside, 2 drops them.
 
-        Also that of a log-prob job whose engine is vLLM. Returns {job_id, sampling: {status, level, workers:
-        [{gpu_mb, before_bytes, after_bytes, freed_bytes, elapsed}]}[, log_prob]}; `status` is "sleeping" or
+        A log-prob job sleeps by `sleep_log_prob`, whatever its engine. Returns {job_id, sampling: {status, level,
+        workers: [{gpu_mb, before_bytes, after_bytes, freed_bytes, elapsed}]}}; `status` is "sleeping" or
         "already_sleeping".
         """
         if isinstance(level, bool) or level not in (1, 2):
             raise ValueError(f"level is {level!r}; it is 1 (keep the weights aside) or 2 (drop them)")
-        return await self._each_engine(
-            lambda job: self._client.sampling.sleep(level, job=job), "sleeping", "already_sleeping", level=level
-        )
+        job, began = self.sampling_job_id, time.monotonic()
+        found = await self._run(self._client.sampling.sleep(level, job=job))
+        status = "sleeping" if found.changed else "already_sleeping"
+        return inference_result(job, memory_result(status, found, time.monotonic() - began), level=level)
 
     async def wake_inference(self, tags: Sequence[str] | None = None) -> Result:
         """Undoes `sleep_inference`: all of it, or ["weights"], then ["kv_cache"].
@@ -144,22 +145,20 @@ class ArcticRLSampling(ArcticRLBase):
         if not chosen:
             raise ValueError(f"tags is empty; it is None for all, or some of {', '.join(_TAGS)}")
         part = chosen[0] if len(set(chosen)) == 1 else None
-        return await self._each_engine(
-            lambda job: self._client.sampling.wake(part, job=job),
-            "weights_ready" if part == "weights" else "ready",
-            "already_ready",
-        )
+        job, began = self.sampling_job_id, time.monotonic()
+        found = await self._run(self._client.sampling.wake(part, job=job))
+        status = "weights_ready" if part == "weights" else "ready"
+        status = status if found.changed else "already_ready"
+        return inference_result(job, memory_result(status, found, time.monotonic() - began))
 
     async def reset_prefix_cache(self) -> Result:
-        """Forgets cached prefixes. Returns {job_id, sampling: {status: "prefix_cache_reset"}[, log_prob]}."""
-        result: Result = {"job_id": self.sampling_job_id}
-        for name, job in self._engines().items():
-            await self._run(self._client.sampling.reset_prefix_cache(job=job))
-            result[name] = {"status": "prefix_cache_reset"}
-        return result
+        """Forgets cached prefixes. Returns {job_id, sampling: {status: "prefix_cache_reset"}}."""
+        job = self.sampling_job_id
+        await self._run(self._client.sampling.reset_prefix_cache(job=job))
+        return {"job_id": job, "sampling": {"status": "prefix_cache_reset"}}
 
     async def sleep_log_prob(self) -> Result:
-        """Gives the memory of the log-prob job back.
+        """Gives the memory of the log-prob job back, whatever its engine; `wake_log_prob` undoes it.
 
         Returns as `sleep_training`, or {"status": "no_log_prob_job"} when there is none.
         """
@@ -173,26 +172,6 @@ class ArcticRLSampling(ArcticRLBase):
         job = self._jobs.get(JobKind.LOG_PROB)
         if job is None:
             return {"status": "no_log_prob_job"}
-        engine: Any = self._client.sampling if self._config.log_prob_engine == "vllm" else self._client.training
-        began = time.monotonic()
-        if self._config.log_prob_engine == "vllm":
-            found = await self._run(engine.sleep(job=job) if sleep else engine.wake(job=job))
-        else:
-            found = await self._run(engine.sleep(job) if sleep else engine.wake(job))
+        sampling, began = self._client.sampling, time.monotonic()
+        found = await self._run(sampling.sleep(job=job) if sleep else sampling.wake(job=job))
         return workers_result(job, memory_result(changed if found.changed else same, found, time.monotonic() - began))
-
-    async def _each_engine(self, call: Any, changed: str, same: str, **more: Any) -> Result:
-        result: Result = {"job_id": self.sampling_job_id}
-        for name, job in self._engines().items():
-            began = time.monotonic()
-            found: MemoryChange = await self._run(call(job))
-            status = changed if found.changed else same
-            result[name] = inference_result(memory_result(status, found, time.monotonic() - began), **more)
-        return result
-
-    def _engines(self) -> dict[str, int]:
-        """vLLM's engines: the sampler's, and the log-prob job's if it is one."""
-        engines = {"sampling": self.sampling_job_id}
-        if self._config.log_prob_engine == "vllm" and JobKind.LOG_PROB in self._jobs:
-            engines["log_prob"] = self.log_prob_job_id
-        return engines
