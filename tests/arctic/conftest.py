@@ -11,7 +11,7 @@ import ray
 
 from gradwire.client.arctic import ArcticRLClient, ArcticRLClientConfig, create_arctic_rl_client
 
-PROTOCOLS = ("grpc", "ray")
+PROTOCOLS = ("grpc", "http", "ray")
 # float32 on both sides: their log-probs are compared.
 CONFIG: dict[str, Any] = {
     "model_name": "tiny",
