@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,9 @@ import torch
 from gradwire.server.engines.deepspeed import DeepSpeedTrainer
 from gradwire.server.engines.training import LossSpec, OptimizerConfig, TrainingBatch
 from gradwire.server.errors import FailedPrecondition, InvalidArgument
+from gradwire.server.losses import registry
 from tests.engines.deepspeed.support import TIMES, PlainTrainer, group_batch, random_batch, running, tiny_config
+from tests.losses.plugin import install_plugin
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -179,3 +182,26 @@ async def test_a_mask_of_zeros_is_refused(trainer: DeepSpeedTrainer) -> None:
     empty = replace(batch, loss_mask=np.zeros(len(batch.input_ids), np.float32))
     with pytest.raises(InvalidArgument, match=r"batch\.loss_mask: is zero everywhere"):
         await trainer.fwd_bwd(empty, LossSpec("grpo"))
+
+
+async def test_an_installed_loss_trains_and_a_broken_one_does_not_end_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(install_plugin(tmp_path))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
+    registry._registry.cache_clear()
+    try:
+        batch = random_batch(1, 4)
+        assert batch.loss_mask is not None
+        async with running(tiny_config(optimizer=SGD)) as trainer:
+            lp = (await trainer.fwd_no_grad(batch)).log_probs
+            found = await trainer.fwd_bwd(batch, LossSpec("square", {"target": -2.0}))
+            expected = (np.square(lp + 2.0) * batch.loss_mask).sum() / batch.loss_mask.sum()
+            assert found.loss == pytest.approx(float(expected), rel=1e-5)
+            with pytest.raises(InvalidArgument, match="'broken' failed on this batch: ZeroDivisionError") as caught:
+                await trainer.fwd_bwd(batch, LossSpec("broken"))
+            assert caught.value.reason == "LOSS_FAILED"
+            assert (await trainer.step()).grad_norm > 0
+    finally:
+        registry._registry.cache_clear()

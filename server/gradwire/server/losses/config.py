@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from gradwire.server.errors import FieldViolation, InvalidArgument
 from gradwire.server.losses.names import AGGREGATION_MODES, did_you_mean
@@ -79,7 +80,8 @@ def parse_config(kind: type[AnyConfig], values: Mapping[str, Any], *, path: str)
 
     Raises InvalidArgument with one violation for each key that is unknown, of a wrong type or out of range.
     """
-    types = {f.name: str(f.type) for f in fields(kind)}
+    hints = get_type_hints(kind)
+    types = {f.name: hints[f.name] for f in fields(kind)}
     bad: list[FieldViolation] = []
     given: dict[str, Any] = {}
     for key, value in values.items():
@@ -106,20 +108,19 @@ def one_of(value: str, known: tuple[str, ...]) -> str:
     return f"{value!r} is none of {', '.join(known)}.{did_you_mean(value, known)}"
 
 
-def _coerce(value: Any, annotation: str) -> Any:
-    optional = annotation.endswith("| None")
-    kind = annotation.removesuffix("| None").strip()
+def _coerce(value: Any, hint: Any) -> Any:
+    """The value as the type of its field: bool, str, int, float or another class, each possibly `| None`."""
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
+    (kind,) = kinds  # a configuration's field has one type
     if value is None:
-        if optional:
+        if NoneType in get_args(hint):
             return None
-        raise ValueError(f"may not be null; give a {kind}")
-    if kind == "bool" and isinstance(value, bool):
+        raise ValueError(f"may not be null; give a {kind.__name__}")
+    if kind in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _number(value, whole=kind is int)
+    if kind not in (int, float) and isinstance(value, kind):
         return value
-    if kind == "str" and isinstance(value, str):
-        return value
-    if kind in ("int", "float") and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _number(value, whole=kind == "int")
-    raise ValueError(f"must be a {kind}, is the {type(value).__name__} {value!r}")
+    raise ValueError(f"must be a {kind.__name__}, is the {type(value).__name__} {value!r}")
 
 
 def _number(value: int | float, *, whole: bool) -> int | float:

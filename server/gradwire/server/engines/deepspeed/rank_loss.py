@@ -6,6 +6,7 @@ deepspeed, models or collectives.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,12 +17,14 @@ import torch
 from torch import Tensor
 
 from gradwire.server.engines.deepspeed.packing import MicroBatch
-from gradwire.server.errors import InvalidArgument
+from gradwire.server.errors import GradwireError, InvalidArgument
 from gradwire.server.losses import LossConfig, LossNormalizer
 from gradwire.server.losses.family import GrpoConfig
-from gradwire.server.losses.inputs import LossInputs
+from gradwire.server.losses.inputs import LossInputs, LossOutput
 from gradwire.server.losses.metrics import Metric
 from gradwire.server.losses.registry import Loss, LossFunction
+
+log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float32]
 
@@ -78,7 +81,7 @@ def loss_gradient(
     """
     log_probs, entropy = values = scored.detach().requires_grad_()
     check_finite(log_probs.detach(), part.rows, part.row_ids, batch.row_ids)
-    output = call.function(loss_inputs(part, batch, log_probs, entropy), call.config, call.whole)
+    output = _computed(loss_inputs(part, batch, log_probs, entropy), call)
     if not output.loss.requires_grad:
         raise InvalidArgument.at("loss.name", f"the loss {call.loss.name!r} does not depend on the log-probs")
     (gradient,) = torch.autograd.grad(output.loss, values)
@@ -91,6 +94,18 @@ def loss_gradient(
     if not math.isfinite(value):
         raise _not_finite(call, f"one of the rows {batch.row_ids[part.row_ids][:8].tolist()}", value)
     return gradient, output.metrics
+
+
+def _computed(inputs: LossInputs, call: LossCall) -> LossOutput:
+    """The loss. Nothing was accumulated yet, so that a fault in an installed one need not end the job."""
+    try:
+        return call.function(inputs, call.config, call.whole)
+    except GradwireError:
+        raise
+    except Exception as error:
+        log.exception("the loss %s failed", call.loss.name)
+        text = f"the loss {call.loss.name!r} failed on this batch: {type(error).__name__}: {error}"
+        raise InvalidArgument.at("loss.name", text[:500], reason="LOSS_FAILED") from error
 
 
 def _not_finite(call: LossCall, where: str, value: float) -> InvalidArgument:
