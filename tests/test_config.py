@@ -99,7 +99,7 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, says: str) ->
     ("name", "says"),
     [
         ("GRADWIRE_GPRC", "GRADWIRE_GPRC is no setting; did you mean GRADWIRE_GRPC?"),
-        ("GRADWIRE_XYZ", "GRADWIRE_XYZ is no setting; there are GRADWIRE_DATA_DIR"),
+        ("GRADWIRE_XYZ", "GRADWIRE_XYZ is no setting; there are GRADWIRE_DATABASE, GRADWIRE_DATA_DIR"),
         ("GRADWIRE_LIMIT__MAX_JOBS", "did you mean GRADWIRE_LIMITS"),
         ("GRADWIRE_LIMITS__MAX_JOB", "limits.max_job: is no setting; did you mean max_jobs?"),
     ],
@@ -170,6 +170,14 @@ def test_no_auth_is_for_loopback_alone(settings: dict[str, Any], says: str) -> N
     assert says in refused(insecure_no_auth=True, **settings)
 
 
+def test_the_databases_address_is_checked_and_never_shown() -> None:
+    for bad in ("mysql://u:geheim@h/d", "geheim"):
+        text = refused(database=bad)
+        assert text.startswith("database: ") and "geheim" not in text
+    settings = load_settings(None, database="postgresql://u:geheim@h/d")
+    assert "geheim" not in repr(settings)
+
+
 def test_settings_cannot_be_changed_afterwards() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load_settings(None).grpc = "x:1"
@@ -196,5 +204,5 @@ def test_every_flag_is_a_setting() -> None:
 
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    flags = {action.dest for action in parser._actions} - {"help", "config"}
+    flags = {action.dest for action in parser._actions} - {"help", "config", "stop_on_eof"}
     assert flags <= set(Settings.model_fields)

@@ -24,6 +24,7 @@ from gradwire.v1 import (
     job_pb2_grpc,
     sampling_params_pb2,
     sampling_pb2_grpc,
+    session_pb2_grpc,
     tensor_pb2,
     training_pb2,
     training_pb2_grpc,
@@ -45,6 +46,7 @@ class Served:
         self.training: Any = training_pb2_grpc.TrainingServiceStub(self.channel)
         self.weights: Any = weight_pb2_grpc.WeightServiceStub(self.channel)
         self.jobs: Any = job_pb2_grpc.JobServiceStub(self.channel)
+        self.sessions: Any = session_pb2_grpc.SessionServiceStub(self.channel)
         self.admin: Any = admin_pb2_grpc.AdminServiceStub(self.channel)
 
     async def create(self, request: job_pb2.CreateJobsRequest | None = None, **options: Any) -> list[job_pb2.Job]:

@@ -93,7 +93,7 @@ async def test_what_a_killed_trainer_left_unfinished_is_removed(
 
 async def test_a_folder_that_cannot_be_written(served: Served) -> None:
     job_id = await served.training_job()
-    served.app.settings.data_dir.mkdir()
+    served.app.settings.data_dir.mkdir(exist_ok=True)
     (served.app.settings.data_dir / "checkpoints").write_text("a file, where a folder should be")
     failed = await failure(served.training.SaveCheckpoint(training_pb2.SaveCheckpointRequest(job_id=job_id)))
     assert (failed.code, failed.reason) == (StatusCode.RESOURCE_EXHAUSTED, "CHECKPOINT_NOT_WRITTEN")

@@ -72,7 +72,7 @@ class LossInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., config_keys: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ...) -> None: ...
 
 class Token(_message.Message):
-    __slots__ = ("token_id", "description", "kind", "tenant", "scopes", "created_at", "expires_at", "revoked_at")
+    __slots__ = ("token_id", "description", "kind", "tenant", "scopes", "created_at", "expires_at", "revoked_at", "user")
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class Token(_message.Message):
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     REVOKED_AT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     token_id: str
     description: str
     kind: TokenKind
@@ -89,21 +90,24 @@ class Token(_message.Message):
     created_at: _timestamp_pb2.Timestamp
     expires_at: _timestamp_pb2.Timestamp
     revoked_at: _timestamp_pb2.Timestamp
-    def __init__(self, token_id: _Optional[str] = ..., description: _Optional[str] = ..., kind: _Optional[_Union[TokenKind, str]] = ..., tenant: _Optional[str] = ..., scopes: _Optional[_Iterable[_Union[Scope, str]]] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., revoked_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    user: str
+    def __init__(self, token_id: _Optional[str] = ..., description: _Optional[str] = ..., kind: _Optional[_Union[TokenKind, str]] = ..., tenant: _Optional[str] = ..., scopes: _Optional[_Iterable[_Union[Scope, str]]] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., revoked_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., user: _Optional[str] = ...) -> None: ...
 
 class CreateTokenRequest(_message.Message):
-    __slots__ = ("description", "kind", "tenant", "scopes", "lifetime")
+    __slots__ = ("description", "kind", "tenant", "scopes", "lifetime", "user")
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     SCOPES_FIELD_NUMBER: _ClassVar[int]
     LIFETIME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     description: str
     kind: TokenKind
     tenant: str
     scopes: _containers.RepeatedScalarFieldContainer[Scope]
     lifetime: _duration_pb2.Duration
-    def __init__(self, description: _Optional[str] = ..., kind: _Optional[_Union[TokenKind, str]] = ..., tenant: _Optional[str] = ..., scopes: _Optional[_Iterable[_Union[Scope, str]]] = ..., lifetime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    user: str
+    def __init__(self, description: _Optional[str] = ..., kind: _Optional[_Union[TokenKind, str]] = ..., tenant: _Optional[str] = ..., scopes: _Optional[_Iterable[_Union[Scope, str]]] = ..., lifetime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., user: _Optional[str] = ...) -> None: ...
 
 class CreateTokenResponse(_message.Message):
     __slots__ = ("token", "secret")

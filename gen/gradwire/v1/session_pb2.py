@@ -26,7 +26,7 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19gradwire/v1/session.proto\x12\x0bgradwire.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x01\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cnum_messages\x18\x04 \x01(\r\"s\n\x0eSessionMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nincomplete\x18\x04 \x01(\x08\"\x86\x01\n\x13ListSessionsRequest\x12\x1f\n\rdeployment_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\"\n\tpage_size\x18\x02 \x01(\rB\n\xbaH\x07*\x05\x18\xe8\x07(\x01H\x00\x88\x01\x01\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02\x42\x0c\n\n_page_size\"W\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.gradwire.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"T\n\x11GetSessionRequest\x12\x1f\n\rdeployment_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\x1e\n\nsession_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc8\x01\"j\n\x12GetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.gradwire.v1.Session\x12-\n\x08messages\x18\x02 \x03(\x0b\x32\x1b.gradwire.v1.SessionMessage\"W\n\x14\x44\x65leteSessionRequest\x12\x1f\n\rdeployment_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\x1e\n\nsession_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc8\x01\"(\n\x15\x44\x65leteSessionResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x08\x32\x92\x02\n\x0eSessionService\x12U\n\x0cListSessions\x12 .gradwire.v1.ListSessionsRequest\x1a!.gradwire.v1.ListSessionsResponse\"\x00\x12O\n\nGetSession\x12\x1e.gradwire.v1.GetSessionRequest\x1a\x1f.gradwire.v1.GetSessionResponse\"\x00\x12X\n\rDeleteSession\x12!.gradwire.v1.DeleteSessionRequest\x1a\".gradwire.v1.DeleteSessionResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19gradwire/v1/session.proto\x12\x0bgradwire.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x01\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cnum_messages\x18\x04 \x01(\r\"s\n\x0eSessionMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nincomplete\x18\x04 \x01(\x08\"\x86\x01\n\x13ListSessionsRequest\x12\x1f\n\rdeployment_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\"\n\tpage_size\x18\x02 \x01(\rB\n\xbaH\x07*\x05\x18\xe8\x07(\x01H\x00\x88\x01\x01\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02\x42\x0c\n\n_page_size\"W\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.gradwire.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xa4\x01\n\x11GetSessionRequest\x12\x1f\n\rdeployment_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\x1e\n\nsession_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc8\x01\x12\"\n\tpage_size\x18\x03 \x01(\rB\n\xbaH\x07*\x05\x18\xe8\x07(\x01H\x00\x88\x01\x01\x12\x1c\n\npage_token\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02\x42\x0c\n\n_page_size\"\x83\x01\n\x12GetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.gradwire.v1.Session\x12-\n\x08messages\x18\x02 \x03(\x0b\x32\x1b.gradwire.v1.SessionMessage\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"W\n\x14\x44\x65leteSessionRequest\x12\x1f\n\rdeployment_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\x1e\n\nsession_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc8\x01\"(\n\x15\x44\x65leteSessionResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x08\x32\x92\x02\n\x0eSessionService\x12U\n\x0cListSessions\x12 .gradwire.v1.ListSessionsRequest\x1a!.gradwire.v1.ListSessionsResponse\"\x00\x12O\n\nGetSession\x12\x1e.gradwire.v1.GetSessionRequest\x1a\x1f.gradwire.v1.GetSessionResponse\"\x00\x12X\n\rDeleteSession\x12!.gradwire.v1.DeleteSessionRequest\x1a\".gradwire.v1.DeleteSessionResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,6 +43,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSESSIONREQUEST'].fields_by_name['deployment_id']._serialized_options = b'\272H\005r\003\030\310\001'
   _globals['_GETSESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_GETSESSIONREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\007r\005\020\001\030\310\001'
+  _globals['_GETSESSIONREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_GETSESSIONREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007*\005\030\350\007(\001'
+  _globals['_GETSESSIONREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_GETSESSIONREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003\030\200\002'
   _globals['_DELETESESSIONREQUEST'].fields_by_name['deployment_id']._loaded_options = None
   _globals['_DELETESESSIONREQUEST'].fields_by_name['deployment_id']._serialized_options = b'\272H\005r\003\030\310\001'
   _globals['_DELETESESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
@@ -55,14 +59,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSESSIONSREQUEST']._serialized_end=506
   _globals['_LISTSESSIONSRESPONSE']._serialized_start=508
   _globals['_LISTSESSIONSRESPONSE']._serialized_end=595
-  _globals['_GETSESSIONREQUEST']._serialized_start=597
-  _globals['_GETSESSIONREQUEST']._serialized_end=681
-  _globals['_GETSESSIONRESPONSE']._serialized_start=683
-  _globals['_GETSESSIONRESPONSE']._serialized_end=789
-  _globals['_DELETESESSIONREQUEST']._serialized_start=791
-  _globals['_DELETESESSIONREQUEST']._serialized_end=878
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=880
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=920
-  _globals['_SESSIONSERVICE']._serialized_start=923
-  _globals['_SESSIONSERVICE']._serialized_end=1197
+  _globals['_GETSESSIONREQUEST']._serialized_start=598
+  _globals['_GETSESSIONREQUEST']._serialized_end=762
+  _globals['_GETSESSIONRESPONSE']._serialized_start=765
+  _globals['_GETSESSIONRESPONSE']._serialized_end=896
+  _globals['_DELETESESSIONREQUEST']._serialized_start=898
+  _globals['_DELETESESSIONREQUEST']._serialized_end=985
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=987
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=1027
+  _globals['_SESSIONSERVICE']._serialized_start=1030
+  _globals['_SESSIONSERVICE']._serialized_end=1304
 # @@protoc_insertion_point(module_scope)

@@ -17,10 +17,15 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from gradwire.server.config import MIB, Settings, is_loopback, split_address
-from gradwire.server.domain.caller import Caller
+from gradwire.server.domain.authentication import Authenticator, ConfiguredToken
+from gradwire.server.domain.caller import LOCAL_TENANT, Caller
 from gradwire.server.domain.checkpoints import CheckpointStore
+from gradwire.server.domain.credentials import SCOPES, new_token
+from gradwire.server.domain.deployments import Deployments
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import EngineFactory, JobRegistry
+from gradwire.server.domain.sessions import SessionReader
+from gradwire.server.domain.turns import Turns
 from gradwire.server.domain.updates import WeightUpdates
 from gradwire.server.domain.uploads import UploadStore
 from gradwire.server.domain.weights import WeightSync
@@ -37,21 +42,39 @@ from gradwire.server.observability.metrics import CallMetrics
 from gradwire.server.rpc.admin import AdminServicer, Capabilities, LossDescription
 from gradwire.server.rpc.interceptors.admission import Admission
 from gradwire.server.rpc.interceptors.around import ChainInterceptor
-from gradwire.server.rpc.interceptors.auth import Auth, KnownToken
+from gradwire.server.rpc.interceptors.auth import Auth
 from gradwire.server.rpc.interceptors.step import Chain
 from gradwire.server.rpc.interceptors.telemetry import Telemetry
 from gradwire.server.rpc.interceptors.validation import Validation
 from gradwire.server.rpc.jobs import JobServicer
 from gradwire.server.rpc.sampling import SamplingServicer
+from gradwire.server.rpc.sessions import SessionServicer
 from gradwire.server.rpc.training import TrainingServicer
 from gradwire.server.rpc.weights import WeightServicer
-from gradwire.v1 import admin_pb2_grpc, job_pb2_grpc, sampling_pb2_grpc, training_pb2_grpc, weight_pb2_grpc
+from gradwire.server.storage.database import Database, database_url
+from gradwire.server.storage.sessions import DatabaseSessions
+from gradwire.server.storage.tokens import DatabaseTokens
+from gradwire.v1 import (
+    admin_pb2_grpc,
+    job_pb2_grpc,
+    sampling_pb2_grpc,
+    session_pb2_grpc,
+    training_pb2_grpc,
+    weight_pb2_grpc,
+)
 
 log = logging.getLogger(__name__)
 
 SERVICES = tuple(
     f"gradwire.v1.{name}"
-    for name in ("SamplingService", "TrainingService", "WeightService", "JobService", "AdminService")
+    for name in (
+        "SamplingService",
+        "TrainingService",
+        "WeightService",
+        "JobService",
+        "SessionService",
+        "AdminService",
+    )
 )
 _SAMPLING = "gradwire.v1.SamplingService"
 _LAST_WORDS_S = 0.5
@@ -77,7 +100,16 @@ class App:
         self._hurried = asyncio.Event()
         self.jobs.on_destroy += [self._updates.forget, self._sync.forget]
         self.jobs.on_sleep += [self._sync.release]
-        auth = Auth(_tokens(settings))
+        self._database = Database(database_url(settings.database.get_secret_value(), settings.data_dir))
+        self.tokens = DatabaseTokens(self._database)
+        self.deployments = Deployments()
+        self.turns = Turns(DatabaseSessions(self._database))
+        self._authenticator = Authenticator(
+            _tokens(settings),
+            self.tokens if settings.wants_tokens else None,
+            lambda reason: self._metrics.auth_failures.labels(reason).inc(),
+        )
+        auth = Auth(self._authenticator)
         # Both doors run the same steps around the same servicers.
         chain = Chain([Telemetry(self._metrics), self._admission, auth, Validation()])
         self._server = aio.server(interceptors=[ChainInterceptor(chain)], options=_server_options(settings))
@@ -88,7 +120,7 @@ class App:
                 chain,
                 max_message_bytes=_message_cap(settings),
                 patience_s=settings.limits.http_read_seconds,
-                guarded=bool(settings.tokens),
+                guarded=settings.wants_tokens,
             ),
             OperatorPages(self._registry, self._facts, auth).routes,
             settings.tls,
@@ -97,6 +129,8 @@ class App:
     async def start(self) -> None:
         """Start the engines, then serve. Engine processes come first: gRPC and fork do not mix."""
         sharedmem.sweep()  # of servers that were killed
+        await self._database.open()
+        await self._first_token()
         self._add_services()
         self.grpc_address = self._bind()
         if self.settings.model:
@@ -108,6 +142,14 @@ class App:
         if self.settings.http is not None:
             self.http_address = await self._http.start(self.settings.http)
         self._tasks.append(asyncio.create_task(self._follow_sampler()))
+
+    async def _first_token(self) -> None:
+        """Where tokens are asked for and none was ever made, the first one's secret is shown, here and never again."""
+        if not self.settings.wants_tokens or self.settings.tokens:
+            return
+        new = new_token(tenant=LOCAL_TENANT, user="admin", scopes=frozenset(SCOPES), description="the first token")
+        if await self.tokens.add_first(new.record):
+            self._progress(f"the first token, for everything, shown only this once: {new.secret}")
 
     async def _start_sampler(self) -> None:
         settings = self.settings
@@ -127,13 +169,15 @@ class App:
         )
         jobs = JobServicer(self.jobs, checkpoints, _resolve, _check_loss, settings.model)
         sampling = SamplingServicer(self.jobs, self._metrics)
-        admin = AdminServicer(_capabilities(settings))
+        admin = AdminServicer(_capabilities(settings), self.tokens, self._authenticator)
+        sessions = SessionServicer(self.deployments, SessionReader(DatabaseSessions(self._database)))
         for door in (self._server, self._methods):
             target: Any = door  # the table takes what a server takes
             sampling_pb2_grpc.add_SamplingServiceServicer_to_server(sampling, target)
             training_pb2_grpc.add_TrainingServiceServicer_to_server(training, target)
             weight_pb2_grpc.add_WeightServiceServicer_to_server(weights, target)
             job_pb2_grpc.add_JobServiceServicer_to_server(jobs, target)
+            session_pb2_grpc.add_SessionServiceServicer_to_server(sessions, target)
             admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, target)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, target)
         if settings.reflection:
@@ -195,6 +239,8 @@ class App:
             task.cancel()
         await self._http.stop()
         await self.jobs.shutdown()
+        await self.turns.settle()
+        await self._database.close()
 
     def _facts(self) -> tuple[bool, dict[str, str]]:
         jobs = {job.name: str(job.state) for job in self.jobs.all()}
@@ -231,8 +277,11 @@ def _tls_credentials(settings: Settings) -> grpc.ServerCredentials:
     )
 
 
-def _tokens(settings: Settings) -> list[KnownToken]:
-    return [KnownToken(t.sha256, Caller(t.tenant, t.name, t.scopes)) for t in settings.tokens]
+def _tokens(settings: Settings) -> list[ConfiguredToken]:
+    return [
+        ConfiguredToken(token.sha256, Caller(token.tenant, token.name, token.scopes, user=f"user:{token.name}"))
+        for token in settings.tokens
+    ]
 
 
 def _resolve(name: str) -> Path:

@@ -13,13 +13,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+
+from gradwire.server.storage.database import database_url
 
 ENV_PREFIX = "GRADWIRE_"
 # Set for other parts: the client's address and token, the model cache, the set-up, the samplers' processes.
@@ -91,13 +93,19 @@ class Settings(BaseSettings):
     """All settings. `grpc` and `http` are HOST:PORT; port 0 picks a free one."""
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, toml_file=None
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        toml_file=None,
+        hide_input_in_errors=True,  # the database's address may hold a password
     )
 
     grpc: str = "127.0.0.1:50051"
     http: str | None = None
     model: str = ""
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".local" / "share" / "gradwire")
+    database: SecretStr = SecretStr("")
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
     reflection: bool = True
     shared_memory: bool = True
@@ -106,6 +114,17 @@ class Settings(BaseSettings):
     tls: TlsSettings | None = None
     tokens: tuple[TokenSettings, ...] = ()
     insecure_no_auth: bool = False
+
+    @property
+    def wants_tokens(self) -> bool:
+        """Callers have to send a token."""
+        return bool(self.tokens)
+
+    @field_validator("database")
+    @classmethod
+    def _database(cls, value: SecretStr) -> SecretStr:
+        database_url(value.get_secret_value(), Path())
+        return value
 
     @field_validator("grpc", "http")
     @classmethod

@@ -39,4 +39,5 @@ def token_from_proto(message: pb.Token) -> Token:
         created_at=moment(message, "created_at"),
         expires_at=moment(message, "expires_at"),
         revoked_at=moment(message, "revoked_at"),
+        user=message.user,
     )

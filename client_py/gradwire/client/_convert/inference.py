@@ -13,7 +13,6 @@ from gradwire.client._convert.times import moment, seconds
 from gradwire.client.types.inference import (
     ActionResult,
     AgentInfo,
-    Conversation,
     DeploymentKind,
     DeploymentStatus,
     MemoryScope,
@@ -103,10 +102,6 @@ def session_from_proto(message: session_pb2.Session) -> Session:
     return Session(message.session_id, created, updated, message.num_messages)
 
 
-def conversation_from_proto(response: session_pb2.GetSessionResponse) -> Conversation:
-    """A session and its messages."""
-    messages = tuple(
-        SessionMessage(message.role, message.content, moment(message, "created_at"), message.incomplete)
-        for message in response.messages
-    )
-    return Conversation(session_from_proto(response.session), messages)
+def session_message_from_proto(message: session_pb2.SessionMessage) -> SessionMessage:
+    """A message of a session."""
+    return SessionMessage(message.role, message.content, moment(message, "created_at"), message.incomplete)

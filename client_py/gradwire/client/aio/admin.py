@@ -41,12 +41,14 @@ class AsyncAdmin:
         description: str = "",
         kind: TokenKind | str | None = None,
         lifetime_s: float | None = None,
+        user: str = "",
         timeout: float | None = None,
     ) -> CreatedToken:
         """Makes a token of `tenant`. Its secret is in the result and never shown again.
 
         `scopes` are "inference", "training", "admin". `kind` is of one person by default. It lives
-        `lifetime_s` seconds, for ever by default.
+        `lifetime_s` seconds, for ever by default. All tokens of one `user` within the tenant reach that person's
+        conversations; by default those of this token are its own.
         """
         request = pb.CreateTokenRequest(
             description=description,
@@ -54,6 +56,7 @@ class AsyncAdmin:
             tenant=tenant,
             scopes=[enum_to_proto(pb.Scope, scope, "scopes") for scope in scopes],
             lifetime=duration(lifetime_s, "lifetime_s"),
+            user=user,
         )
         response = await self._connection.unary(_CREATE, request, timeout=timeout)
         return CreatedToken(token_from_proto(response.token), response.secret)

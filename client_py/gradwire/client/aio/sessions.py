@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gradwire.client._convert.inference import conversation_from_proto, session_from_proto
+from gradwire.client._convert.inference import session_from_proto, session_message_from_proto
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.rpc import Rpc
-from gradwire.client.types.inference import Conversation, Session
+from gradwire.client.types.inference import Conversation, Session, SessionMessage
 from gradwire.v1 import session_pb2 as pb
 
 _SERVICE = "/gradwire.v1.SessionService/"
@@ -32,9 +32,15 @@ class AsyncSessions:
             request.page_token = page.next_page_token
 
     async def get(self, session_id: str, *, deployment_id: str = "", timeout: float | None = None) -> Conversation:
-        """A session and its messages. Another user's is NotFoundError, as one that never was."""
+        """A session and all its messages, the oldest first. Another user's is NotFoundError, as one that never was."""
+        messages: list[SessionMessage] = []
         request = pb.GetSessionRequest(deployment_id=deployment_id, session_id=session_id)
-        return conversation_from_proto(await self._connection.unary(_GET, request, timeout=timeout))
+        while True:
+            page = await self._connection.unary(_GET, request, timeout=timeout)
+            messages += map(session_message_from_proto, page.messages)
+            if not page.next_page_token:
+                return Conversation(session_from_proto(page.session), tuple(messages))
+            request.page_token = page.next_page_token
 
     async def delete(self, session_id: str, *, deployment_id: str = "", timeout: float | None = None) -> bool:
         """Deletes a session and its messages; whether there was one. Deleting again is fine."""

@@ -31,16 +31,18 @@ class Admin:
         description: str = "",
         kind: TokenKind | str | None = None,
         lifetime_s: float | None = None,
+        user: str = "",
         timeout: float | None = None,
     ) -> CreatedToken:
         """Makes a token of `tenant`. Its secret is in the result and never shown again.
 
         `scopes` are "inference", "training", "admin". `kind` is of one person by default. It lives
-        `lifetime_s` seconds, for ever by default.
+        `lifetime_s` seconds, for ever by default. All tokens of one `user` within the tenant reach that person's
+        conversations; by default those of this token are its own.
         """
         return self._loop.run(
             self._async.create_token(
-                tenant, scopes, description=description, kind=kind, lifetime_s=lifetime_s, timeout=timeout
+                tenant, scopes, description=description, kind=kind, lifetime_s=lifetime_s, user=user, timeout=timeout
             )
         )
 

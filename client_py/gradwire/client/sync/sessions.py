@@ -22,7 +22,7 @@ class Sessions:
         return self._loop.run(self._async.list(deployment_id=deployment_id, timeout=timeout))
 
     def get(self, session_id: str, *, deployment_id: str = "", timeout: float | None = None) -> Conversation:
-        """A session and its messages. Another user's is NotFoundError, as one that never was."""
+        """A session and all its messages, the oldest first. Another user's is NotFoundError, as one that never was."""
         return self._loop.run(self._async.get(session_id, deployment_id=deployment_id, timeout=timeout))
 
     def delete(self, session_id: str, *, deployment_id: str = "", timeout: float | None = None) -> bool:

@@ -75,6 +75,8 @@ class Token:
     """None: never."""
     revoked_at: datetime | None
     """None: it was not."""
+    user: str
+    """Person within the tenant. Empty: the token itself, or whom an organisation's calls name."""
 
 
 @dataclass(frozen=True, slots=True)

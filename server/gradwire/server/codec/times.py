@@ -14,6 +14,13 @@ def timestamp(unix: float) -> timestamp_pb2.Timestamp:
     return message
 
 
+def timestamp_us(unix_us: int) -> timestamp_pb2.Timestamp:
+    """Unix microseconds as a Timestamp."""
+    message = timestamp_pb2.Timestamp()
+    message.FromMicroseconds(unix_us)
+    return message
+
+
 def duration(seconds: float) -> duration_pb2.Duration:
     """Seconds as a Duration."""
     message = duration_pb2.Duration()

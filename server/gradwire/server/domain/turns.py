@@ -151,6 +151,11 @@ class Turns:
                 keeping.cancel()
                 await asyncio.shield(self._background(_break_off(turn)))  # cancelled again, it goes on by itself
 
+    async def settle(self) -> None:
+        """Wait for what calls that ended left to store."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
     async def _begin(self, shelf: Shelf, session_id: str, content: str, end: float) -> Turn:
         wait_s, longest = _POLL_S
         while True:

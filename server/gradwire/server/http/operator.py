@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from gradwire.server.errors import Unauthenticated
+from gradwire.server.errors import GradwireError
 from gradwire.server.http.connect.negotiation import is_forwarded, peer_of
 from gradwire.server.rpc.interceptors.auth import Auth, is_same_host
 
@@ -28,27 +28,29 @@ class OperatorPages:
         self._auth = auth
         self.routes = [Route("/health", self._health), Route("/metrics", self._metrics)]
 
-    def _refusal(self, request: Request) -> str:
+    async def _refusal(self, request: Request) -> str:
         """Why a caller may not look; empty when it may."""
         headers = dict(request.headers)
         client = (request.client.host, request.client.port) if request.client else None
         if is_same_host(peer_of(client)) and not is_forwarded(headers):
             return ""
+        if self._auth.is_open:  # this machine alone: not what a proxy passes on either
+            return "this page is for programs on this machine"
         try:
-            self._auth.identify(headers)
-        except Unauthenticated as error:
+            await self._auth.identify(headers)
+        except GradwireError as error:
             return error.message
         return ""
 
     async def _health(self, request: Request) -> Response:
         serving, jobs = self._facts()
         facts: dict[str, object] = {"serving": serving}
-        if not self._refusal(request):
+        if not await self._refusal(request):
             facts["jobs"] = jobs
         return JSONResponse(facts, status_code=200 if serving else 503)
 
     async def _metrics(self, request: Request) -> Response:
-        if refusal := self._refusal(request):
+        if refusal := await self._refusal(request):
             return PlainTextResponse(refusal + "\n", status_code=401, headers={"www-authenticate": "Bearer"})
         text = generate_latest(self._registry) + generate_latest(DEFAULT_REGISTRY)
         return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -19,6 +19,9 @@ class CallMetrics:
         self.sampled_tokens = Counter("gradwire_sampled_tokens", "Tokens sampled", registry=registry)
         self.trained_tokens = Counter("gradwire_trained_tokens", "Tokens run forward and backward", registry=registry)
         self.optimizer_steps = Counter("gradwire_optimizer_steps", "Optimizer steps", registry=registry)
+        self.auth_failures = Counter(
+            "gradwire_auth_failures", "Callers that were refused, by reason", ["reason"], registry=registry
+        )
 
     def begin(self, method: str) -> None:
         """A call began."""

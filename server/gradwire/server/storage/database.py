@@ -26,6 +26,8 @@ from gradwire.server.errors import Unavailable
 from gradwire.server.storage.migrations import migrate
 
 log = logging.getLogger(__name__)
+# Whatever the level: at DEBUG it writes each statement with its values, and those are conversations and digests.
+logging.getLogger("aiosqlite").setLevel(logging.WARNING)
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Awaitable[T]]
 
@@ -138,7 +140,12 @@ class Database:
 def _engine(url: URL, busy_timeout_s: float) -> AsyncEngine:
     if url.get_backend_name() == "sqlite":
         engine = create_async_engine(
-            url, connect_args={"timeout": busy_timeout_s}, pool_size=4, max_overflow=0, pool_timeout=busy_timeout_s
+            url,
+            connect_args={"timeout": busy_timeout_s},
+            pool_size=4,
+            max_overflow=0,
+            pool_timeout=busy_timeout_s,
+            hide_parameters=True,  # conversations do not belong into logs
         )
         sa.event.listen(engine.sync_engine, "connect", _prepare_sqlite)
         sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
@@ -150,7 +157,7 @@ def _engine(url: URL, busy_timeout_s: float) -> AsyncEngine:
         max_overflow=8,
         pool_timeout=busy_timeout_s,
         pool_pre_ping=True,  # a server that was restarted costs nobody an error
-        hide_parameters=True,  # conversations do not belong into logs
+        hide_parameters=True,
     )
 
 

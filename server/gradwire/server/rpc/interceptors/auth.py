@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import ip_address
 from urllib.parse import unquote
 
-from gradwire.server.domain.caller import LOCAL_CALLER, Caller, set_caller
-from gradwire.server.errors import PermissionDenied, Unauthenticated
+from gradwire.server.domain.authentication import EXTERNAL_USER_HEADER, Authenticator
+from gradwire.server.domain.caller import Caller, set_caller
+from gradwire.server.errors import PermissionDenied
 from gradwire.server.rpc.interceptors.step import Call, Step
 
 # Services that need no token: a load balancer has none. Reflection shows only what is public.
@@ -33,14 +32,6 @@ _METHOD_SCOPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class KnownToken:
-    """A token by the SHA-256 of its secret, in hex."""
-
-    sha256: str
-    caller: Caller
-
-
 def is_same_host(peer: str) -> bool:
     """Whether a peer, as gRPC writes it (`ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`), is on this host."""
     scheme, _, rest = unquote(peer).partition(":")
@@ -57,16 +48,16 @@ def is_same_host(peer: str) -> bool:
 
 
 class Auth(Step):
-    """With no tokens configured every caller is the local one: the server then only binds to loopback."""
+    """The scopes of services, for callers that the authenticator knows."""
 
-    def __init__(self, tokens: Sequence[KnownToken]) -> None:
-        self._tokens = tuple(tokens)
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
 
     @asynccontextmanager
     async def around(self, call: Call) -> AsyncIterator[None]:
         same_host = is_same_host(call.peer) and not call.forwarded
         if call.service not in _OPEN and call.method not in _OPEN_METHODS:
-            caller = self.identify(call.metadata) if self._tokens else LOCAL_CALLER
+            caller = await self.identify(call.metadata)
             scope = _METHOD_SCOPES.get(call.method) or _SCOPES.get(call.service, "ADMIN")
             if scope not in caller.scopes:
                 what = call.method if call.method in _METHOD_SCOPES else call.service
@@ -78,19 +69,11 @@ class Auth(Step):
             set_caller(replace(caller, same_host=same_host))
         yield
 
-    def identify(self, metadata: Mapping[str, str]) -> Caller:
-        """The caller that the token in `metadata` names; raises Unauthenticated."""
-        header = metadata.get("authorization", "")
-        kind, _, secret = header.partition(" ")
-        if kind.lower() != "bearer" or not secret:
-            raise Unauthenticated(
-                "TOKEN_MISSING", "this server wants a token: send the header (metadata) 'authorization: Bearer TOKEN'"
-            )
-        digest = hashlib.sha256(secret.strip().encode()).hexdigest()
-        found: Caller | None = None
-        for token in self._tokens:  # all of them, so that time does not tell which one matched
-            if hmac.compare_digest(token.sha256, digest):
-                found = token.caller
-        if found is None:
-            raise Unauthenticated("TOKEN_UNKNOWN", "this token is not known here; it was revoked or mistyped")
-        return found
+    @property
+    def is_open(self) -> bool:
+        """Nobody needs a token: the server then only binds to loopback."""
+        return self._authenticator.is_open
+
+    async def identify(self, metadata: Mapping[str, str]) -> Caller:
+        """The caller that metadata, or HTTP's headers, name; raises Unauthenticated."""
+        return await self._authenticator.identify(metadata.get("authorization"), metadata.get(EXTERNAL_USER_HEADER))
