@@ -170,6 +170,27 @@ async def test_an_upload_is_trained_on(served: Served) -> None:
     assert (answer.status, answer.json["numTokens"]) == (200, "6")
 
 
+async def test_operations_happen_once_and_in_order(served: Served) -> None:
+    job = await served.training_job()
+    rows = json_format.MessageToDict(small_batch())
+    fwd_bwd, step = "/gradwire.v1.TrainingService/FwdBwd", "/gradwire.v1.TrainingService/Step"
+
+    async def call(path: str, identity: dict[str, Any], **fields: Any) -> Answer:
+        body = json.dumps({"jobId": job, "operation": identity, **fields}).encode()
+        return await post(served, path, body, JSON, {"connect-timeout-ms": "400"})
+
+    # A gap is told before the deadline ends the call.
+    early = await call(step, {"requestId": "s", "sequenceNumber": 2})
+    assert (early.status, early.reason) == (400, "SEQUENCE_GAP")
+    for _ in range(2):
+        assert (await call(fwd_bwd, {"requestId": "f", "sequenceNumber": 1}, batch=rows)).status == 200
+    first, again = [await call(step, {"requestId": "s", "sequenceNumber": 2}) for _ in range(2)]
+    assert first.json == again.json
+    other = await call(step, {"requestId": "s", "sequenceNumber": 2}, learningRate=0.5)
+    assert (other.status, other.reason) == (409, "REQUEST_ID_REUSED")
+    assert served.engines.trainers[0].applied == ["fwd_bwd", "step"]
+
+
 async def test_gzip_is_understood(served: Served) -> None:
     request = sampling_pb2.GenerateRequest(prompts=[text_prompt("abc")]).SerializeToString()
     answer = await post(served, GENERATE, gzip.compress(request), headers={"content-encoding": "gzip"})

@@ -80,6 +80,15 @@ async def test_a_gap_is_told_before_the_deadline_ends_the_call(
     assert failed.metadata == {"next_sequence_number": "1"}
 
 
+async def test_a_number_that_was_applied_is_no_other_calls(served: Served, job_id: int) -> None:
+    await served.training.FwdBwd(fwd_bwd(job_id, "a", 1))
+    await served.training.FwdBwd(fwd_bwd(job_id, "a", 1))  # the same call, once more
+    failed = await failure(served.training.FwdBwd(fwd_bwd(job_id, "b", 1)))
+    assert (failed.code, failed.reason) == (StatusCode.FAILED_PRECONDITION, "SEQUENCE_REUSED")
+    assert failed.metadata == {"next_sequence_number": "2"}
+    assert served.engines.trainers[0].applied == ["fwd_bwd"]
+
+
 async def test_a_step_whose_caller_leaves_is_applied_and_kept(served: Served, job_id: int) -> None:
     engine = served.engines.trainers[0]
     engine.gradients, engine.gate = 1, asyncio.Event()
