@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,12 @@ def test_all_worked_cases_agree(file: str, capsys: pytest.CaptureFixture[str]) -
     *lines, summary = capsys.readouterr().out.splitlines()
     assert all(line.startswith(f"ok   cases[{index}] ") for index, line in enumerate(lines))
     assert summary == f"{len(lines)} of {len(lines)} cases agree to 1e-09"
+
+
+def test_the_case_in_the_documentation_agrees(tmp_path: Path) -> None:
+    page = (HERE.parents[1] / "docs" / "training.md").read_text()
+    (case,) = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert main(["losses", "check", written(tmp_path, case)]) == 0
 
 
 def test_a_miss_is_told_with_both_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

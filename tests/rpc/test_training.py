@@ -119,6 +119,7 @@ async def test_outputs_come_in_the_batchs_layout_and_defaults_are_warned_of(serv
     assert tensor_to_array(response.log_probs_shifted.dense, "t").tolist() == [[1, 2, 3], [4, 5, 6]]
     assert (response.num_tokens, response.num_loss_tokens) == (6, 4)
     assert "no advantages: 1 everywhere" in response.warnings
+    assert "no old_log_probs_shifted: those of this pass, so every ratio is 1" in response.warnings
 
 
 async def test_a_forward_pass_has_entropy_only_when_asked(served: Served, job_id: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from gradwire.server.domain.training import Timed, empty_cache, guarded, operate
 from gradwire.server.domain.uploads import UploadStore
 from gradwire.server.engines.training import CheckpointInfo, LossSpec, SleepMode
 from gradwire.server.errors import InvalidArgument
+from gradwire.server.losses.family import PolicyLossConfig
 from gradwire.server.losses.registry import resolve_loss
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.server.rpc.operation import operation_of, time_left
@@ -274,11 +276,20 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         return training_pb2.EmptyTrainingCacheResponse(memory=encode_memory(memory))
 
 
-def with_defaults(decoded: DecodedBatch, loss: LossSpec) -> DecodedBatch:
-    """The batch with natural values in columns that the loss needs and the caller left out."""
-    needed = resolve_loss(loss.name).columns
-    if "advantages" in needed and "advantages" not in decoded.batch.columns:
-        return fill_column(decoded, "advantages", 1.0, "no advantages: 1 everywhere")
+def with_defaults(decoded: DecodedBatch, spec: LossSpec) -> DecodedBatch:
+    """The batch with natural values in columns that the loss needs and the caller left out, each with a warning.
+
+    A loss with a ratio takes a batch without old log-probs as on-policy. That is said too: in a second epoch, or with
+    weights of another version, it would train another objective in silence.
+    """
+    loss = resolve_loss(spec.name)
+    if "advantages" in loss.columns and "advantages" not in decoded.batch.columns:
+        decoded = fill_column(decoded, "advantages", 1.0, "no advantages: 1 everywhere")
+    if issubclass(loss.config_type, PolicyLossConfig) and "old_log_probs" not in decoded.batch.columns:
+        on_policy = "no old_log_probs_shifted: those of this pass, so every ratio is 1"
+        if "prox_log_probs" in decoded.batch.columns:
+            on_policy = "no old_log_probs_shifted: the behaviour weight exp(prox - old) is 1"
+        decoded = replace(decoded, warnings=(*decoded.warnings, on_policy))
     return decoded
 
 
