@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gradwire.client import AlreadyExistsError, Client, FailedPreconditionError, Job
+from gradwire.client import AlreadyExistsError, Client, FailedPreconditionError, InvalidArgumentError, Job
 from tests.e2e.conftest import TrainerFactory
 
 
@@ -60,6 +60,32 @@ def test_micro_batches_do_not_change_the_result(client: Client, make_trainer: Tr
     for left, right in zip(a.log_probs_shifted, b.log_probs_shifted, strict=True):
         np.testing.assert_allclose(left, right, atol=1e-4)
     assert client.training.step(small).grad_norm == pytest.approx(client.training.step(large).grad_norm, rel=1e-4)
+
+
+def test_versions_prompts_and_pairs_arrive_and_packing_changes_nothing(
+    client: Client, make_trainer: TrainerFactory
+) -> None:
+    packed, padded = make_trainer(max_tokens_per_micro_batch=60), make_trainer(packing=False)
+    assert client.jobs.get(padded).config.packing is False  # type: ignore[union-attr]
+    batch = grpo_batch(client, packed, 10)
+    versions = [np.arange(len(row)) % 3 for row in batch["input_ids"]]
+    batch |= {"versions": versions, "prompt_group_ids": [3, 3, 1, 1, 1, 3]}
+    prompts = {"loss_agg_mode": "prompt-mean", "prox_logp_method": "loglinear", "current_version": 3}
+    tokens = {**prompts, "loss_agg_mode": "token-mean"}
+    pairs = {"input_ids": batch["input_ids"], "ref_log_probs_shifted": batch["old_log_probs_shifted"]}
+    found = {}
+    for job in (packed, padded):
+        results = [
+            client.training.fwd_bwd(job, batch, loss="grpo", loss_config=prompts),
+            client.training.fwd_bwd(job, batch, loss="grpo", loss_config=tokens),
+            client.training.fwd_bwd(job, pairs, loss="dpo", loss_config={"beta": 0.5}),
+        ]
+        found[job.job_id] = [*(result.loss for result in results), client.training.step(job).grad_norm]
+    assert found[padded.job_id] == pytest.approx(found[packed.job_id], rel=1e-4)
+    by_prompt, by_token, *_ = found[packed.job_id]
+    assert by_prompt != pytest.approx(by_token, rel=1e-3)
+    with pytest.raises(InvalidArgumentError, match="prompt_group_ids"):
+        client.training.fwd_bwd(packed, {"input_ids": batch["input_ids"]}, loss_config={"loss_agg_mode": "prompt-mean"})
 
 
 def test_padded_rows_equal_ragged_ones(client: Client, make_trainer: TrainerFactory) -> None:

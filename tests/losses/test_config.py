@@ -124,7 +124,7 @@ def test_dpo_options(options: dict[str, Any], key: str) -> None:
     assert f"loss.config.{key}" in refusal("dpo", options)
 
 
-def test_everything_that_the_peer_documents_for_grpo_is_known() -> None:
+def test_every_key_of_the_documented_grpo_loss_is_known() -> None:
     defaults = {
         "eps_clip": 0.2, "eps_clip_higher": None, "c_clip": None, "behav_imp_weight_cap": None, "m2_threshold": None,
         "importance_sampling_level": "token", "current_version": None, "prox_logp_method": "recompute",
