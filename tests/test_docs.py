@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import re
 import subprocess
 import tomllib
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gradwire.client import Client
 from tests.serving import ServerProcess
 
 ROOT = Path(__file__).parents[1]
@@ -22,16 +26,31 @@ def blocks(page: Path, language: str) -> list[str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
 def test_python_blocks_run(page: Path, server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADWIRE_ADDRESS", server.address)
+    host, _, port = server.address.rpartition(":")
+    # The one thing that differs from what is printed: where the server of this run listens.
+    elsewhere = {
+        '"127.0.0.1:50051"': repr(server.address),
+        'backend="local"': f'backend="remote", host="{host}", port={port}',
+    }
+    asyncio.run(run_blocks(page, elsewhere))
+    with Client() as client:
+        for job in client.jobs.list():
+            if not job.built_in:
+                client.jobs.destroy(job)
+
+
+async def run_blocks(page: Path, elsewhere: dict[str, str]) -> None:
+    """Runs a page's blocks as one program, which may await."""
     names: dict[str, object] = {"__name__": page.stem}
     for block in blocks(page, "python"):
-        # The one thing that differs from what is printed: where the server of this run listens.
-        code = block.replace('"127.0.0.1:50051"', repr(server.address))
-        exec(compile(code, str(page), "exec"), names)
+        for printed, here in elsewhere.items():
+            block = block.replace(printed, here)
+        result = eval(compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+        if inspect.iscoroutine(result):
+            await result
     client = names["client"]
-    for job in client.jobs.list():  # type: ignore[attr-defined]
-        if not job.built_in:
-            client.jobs.destroy(job)  # type: ignore[attr-defined]
-    client.close()  # type: ignore[attr-defined]
+    if isinstance(client, Client):
+        client.close()
 
 
 def test_curl_examples_run(server: ServerProcess, tmp_path: Path) -> None:
