@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -139,11 +140,11 @@ def test_the_blocking_twin(owner: ArcticRLClient) -> None:
         assert len(client.log_probs(["ab"], ["c"])["results"]) == 1
 
 
-def test_a_job_that_cannot_start_leaves_no_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_a_job_that_cannot_start_leaves_no_server(tmp_path: Path, protocol: str) -> None:
     before = set(descendants(os.getpid()))
-    config = ArcticRLClientConfig(
-        model_name="no-such-model", training_gpus=1, server_logs=False, checkpoint_path=str(tmp_path)
-    )
+    fields: dict[str, Any] = {"comm_protocol": protocol, "server_logs": False, "checkpoint_path": str(tmp_path)}
+    config = ArcticRLClientConfig(model_name="no-such-model", training_gpus=1, **fields)
     with pytest.raises(InvalidArgumentError, match="no-such-model"):
         create_arctic_rl_client(config)
     assert not [line for line in started_since(before) if "gradwire.server" in line]

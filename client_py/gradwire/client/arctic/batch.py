@@ -80,7 +80,7 @@ def decode_batch(batch: object) -> DecodedBatch:
     else:
         columns, warnings = _model_inputs(batch.get("args"), batch.get("kwargs"))
     context = _mapping(batch.get("context"), "batch.context")
-    _check(context, _COLUMNS[2:], "batch.context")
+    _check(context, [name for name in _COLUMNS if name not in _PLACES], "batch.context")
     columns.update({key: value for key, value in context.items() if value is not None})
     if columns.get("input_ids") is None:
         raise ValueError('batch has no input_ids; they are the first of "args"')
