@@ -37,12 +37,20 @@ def network(
 def weights(spec: Network, seed: int = 0) -> dict[str, tuple[Array, Array]]:
     """Matrix and bias of each output; the same for the same spec and seed."""
     rng = np.random.default_rng(seed)
-    width = sum(elements(tuple(leaf.shape)) for _, leaf in leaves(spec.observation_space, "obs"))
-    width += sum(elements(state.shape) for state in spec.states.values())
+    # An image's many large numbers would drown all else: its weights are small, and add up to nothing.
+    scales = []
+    for _, leaf in leaves(spec.observation_space, "obs"):
+        image = isinstance(leaf, Box) and leaf.dtype == "uint8"
+        scales += [0.001 if image else 0.3] * elements(tuple(leaf.shape))
+    scales += [0.3] * sum(elements(state.shape) for state in spec.states.values())
+    scale = np.array(scales, np.float32)[:, None]
     sizes = dict.fromkeys(HEAD_OUTPUTS[spec.head], _action_width(spec)) if spec.head else dict.fromkeys(spec.outputs, 3)
     sizes |= {f"next_state.{name}": elements(state.shape) for name, state in spec.states.items()}
     return {
-        name: (rng.normal(size=(width, size)).astype(np.float32) / 3, rng.normal(size=size).astype(np.float32))
+        name: (
+            rng.normal(size=(len(scales), size)).astype(np.float32) * scale,
+            rng.normal(size=size).astype(np.float32),
+        )
         for name, size in sizes.items()
     }
 

@@ -22,7 +22,7 @@ from gradwire.server.engines.policy.bundle import MAX_BUNDLE_BYTES, Bundle, read
 from gradwire.server.engines.policy.heads import choose
 from gradwire.server.engines.policy.manifest import Manifest
 from gradwire.server.engines.policy.network import Arrays, OnnxNetwork
-from gradwire.server.engines.policy.request import Ask, as_input, cast, check_outputs, size_of, some
+from gradwire.server.engines.policy.request import Ask, as_input, cast, check_finite, check_numbers, size_of, some
 from gradwire.server.engines.policy.values import Value
 from gradwire.server.errors import InvalidArgument
 
@@ -179,7 +179,7 @@ class PolicyEngine:
         spec = self.manifest.networks[name]
         rows, feeds = await self._off_loop(inputs, lambda: self._feeds(name, inputs, batched, "inputs"))
         outputs = await self._batchers[name].run(feeds, rows)
-        check_outputs(outputs)
+        check_numbers(outputs)
         found = {key: array if batched else array[0] for key, array in outputs.items()}
         value: Value = found[spec.outputs[0]] if len(spec.outputs) == 1 else found
         return Predictions(value, rows, time.perf_counter() - started)
@@ -220,8 +220,9 @@ class PolicyEngine:
         if ask.mask is not None:
             mask = values.check_mask(space, ask.mask, rows, batched, ask.path("action_mask"))
         outputs = await self._batchers[name].run(feeds, rows)
-        check_outputs(outputs)
+        check_numbers(outputs)
         action = choose(head, space, outputs, mask, None if greedy else self._rng_of(seed, ask.agent))
+        check_finite(action)
         action = values.override(space, action, ask.dictated, batched, ask.path("env_defined_actions"))
         states = {key: outputs[f"next_state.{key}"] for key in spec.states}
         if not batched:

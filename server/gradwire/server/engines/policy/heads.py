@@ -88,7 +88,8 @@ def _gaussian(outputs: Mapping[str, Array], rng: Rng | None) -> Array:
     mean = outputs["mean"]
     if rng is None:
         return mean
-    return (mean + np.exp(outputs["log_std"]) * rng.standard_normal(mean.shape)).astype(mean.dtype)
+    # In float64: a large log_std is then a large number, not infinity.
+    return (mean + np.exp(outputs["log_std"].astype(np.float64)) * rng.standard_normal(mean.shape)).astype(mean.dtype)
 
 
 def _into(space: Box, action: Array) -> Array:

@@ -53,11 +53,21 @@ def cast(array: Any, dtype: np.dtype[Any], path: str) -> Any:
     return changed
 
 
-def check_outputs(outputs: Mapping[str, Any]) -> None:
+def check_numbers(outputs: Mapping[str, Any]) -> None:
     """Raises FailedPrecondition when an output is NaN: a finite observation then met broken weights."""
     for name, array in outputs.items():
         if array.dtype.kind == "f" and bool(np.isnan(array).any()):
-            raise FailedPrecondition("POLICY_OUTPUT_NAN", f"the network's output {name} is NaN for this observation")
+            raise _broken(f"output {name} is NaN")
+
+
+def check_finite(action: Any) -> None:
+    """Raises FailedPrecondition when an action is infinite, which only an unbounded space lets through."""
+    if action.dtype.kind == "f" and not bool(np.isfinite(action).all()):
+        raise _broken("action is not finite")
+
+
+def _broken(what: str) -> FailedPrecondition:
+    return FailedPrecondition("POLICY_OUTPUT_NOT_FINITE", f"the network's {what} for this observation")
 
 
 def size_of(value: Value) -> int:
