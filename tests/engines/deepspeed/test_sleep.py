@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from gradwire.server.engines.deepspeed import DeepSpeedTrainer
@@ -90,8 +91,24 @@ async def _sleep_in_steps(trainer: DeepSpeedTrainer, lp: int, non_lp: int) -> No
     report = await trainer.sleep(SleepMode.ALL)
     assert report.changed and _freed(report) > 0.8 * (lp + non_lp), (report, lp + non_lp)
     await trainer.empty_cache()
+    await _refused_for_want_of_memory(trainer)
     report = await trainer.wake()
     assert report.changed and _freed(report) < -0.8 * (lp + non_lp)
+
+
+async def _refused_for_want_of_memory(trainer: DeepSpeedTrainer) -> None:
+    """One rank that cannot have its memory back keeps all asleep, and whole."""
+    poor = _workers()[0]
+    room = psutil.Process(poor).memory_info().vms + (32 << 20)
+    unlimited = resource.prlimit(poor, resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
+    try:
+        with pytest.raises(ResourceExhausted, match=r"needs \d+ bytes to wake.*it sleeps on") as caught:
+            await trainer.wake()
+    finally:
+        resource.prlimit(poor, resource.RLIMIT_AS, unlimited)
+    assert caught.value.reason == "NO_MEMORY_TO_WAKE"
+    with pytest.raises(FailedPrecondition, match="WakeTraining"):
+        await trainer.weight_norm()
 
 
 def _freed(report: MemoryReport) -> int:
