@@ -74,6 +74,7 @@ async def test_without_a_name_the_only_server_is_found(owner: ArcticRLClient) ->
         create_arctic_rl_client(config.model_copy(update={"ray_server": "gradwire-gone"}))
 
 
+@pytest.mark.filterwarnings("ignore::gradwire.client.arctic.ArcticRLWarning")
 async def test_two_clients_on_one_server_do_not_disturb_each_other(owner: ArcticRLClient) -> None:
     config = ArcticRLClientConfig(
         comm_protocol="ray", **{**CONFIG, "training_gpus": 1, "sampling_gpus": 0, "log_prob_gpus": 0}
