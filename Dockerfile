@@ -4,8 +4,9 @@
 #   docker build --target gpu -t gradwire:gpu .
 #   docker run --rm gradwire:cpu
 #
-# The server listens on the container's loopback: it refuses any other address without TLS and tokens. To reach it
-# from outside, mount a certificate, give the flags that `gradwire serve --help` names, and publish the port.
+# The server listens on the container's loopback: it refuses any other address without TLS. To reach it from outside,
+# mount a certificate and a settings file that names it (docs/operating.md), and publish the port. Callers need a token:
+# the first start logs the first one. Keep /home/gradwire/.local/share/gradwire in a volume: it holds the tokens.
 
 # --- What both share -------------------------------------------------------------------------------------------
 # g++ stays in the final image: DeepSpeed compiles its operations on the machine that runs them.

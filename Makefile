@@ -51,7 +51,7 @@ bench: setup ## Measure
 	$(PYTHON_IN_VENV) benchmarks/run.py $(BENCH_ARGS)
 
 serve: setup ## Serve SmolLM2 on this machine
-	.venv/bin/gradwire serve --model smollm2 $(SERVE_ARGS)
+	.venv/bin/gradwire serve --model smollm2 --insecure-no-auth $(SERVE_ARGS)
 
 clean: ## Remove what make made
 	rm -rf .venv .venv-gen .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

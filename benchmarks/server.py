@@ -40,6 +40,7 @@ def running_server(model: str = "", **environment: str) -> Iterator[Server]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="gradwire-bench-") as folder:
         command = [sys.executable, "-m", "gradwire.server", "serve", "--grpc", "127.0.0.1:0", "--data-dir", folder]
+        command.append("--insecure-no-auth")
         process = subprocess.Popen(
             [*command, *(["--model", model] if model else [])],
             stdout=subprocess.PIPE,

@@ -73,7 +73,9 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
 
     rows = []
     with tempfile.TemporaryDirectory(prefix="gradwire-bench-") as folder:
-        settings = load_settings(None, model="tiny", grpc="127.0.0.1:0", data_dir=Path(folder), log_level="warning")
+        settings = load_settings(
+            None, model="tiny", grpc="127.0.0.1:0", data_dir=Path(folder), log_level="warning", insecure_no_auth=True
+        )
         app = App(settings, RealEngines(), lambda line: print(line, file=sys.stderr))
         await app.start()
         try:

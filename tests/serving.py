@@ -18,10 +18,19 @@ STOP_TIMEOUT_S = 60.0
 class ServerProcess:
     """A running `gradwire serve`. `address` is HOST:PORT of its gRPC door."""
 
-    def __init__(self, *flags: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, *flags: str, auth: bool = False, env: dict[str, str] | None = None) -> None:
         self.log: deque[str] = deque(maxlen=400)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gradwire.server", "serve", "--grpc", "127.0.0.1:0", *flags],
+            [
+                sys.executable,
+                "-m",
+                "gradwire.server",
+                "serve",
+                "--grpc",
+                "127.0.0.1:0",
+                *([] if auth else ["--insecure-no-auth"]),
+                *flags,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -108,9 +108,9 @@ def test_ctrl_c_ends_it_with_0_and_streams_may_finish(tmp_path: Path) -> None:
         assert server.process.wait(60) == 0
 
 
-def test_a_taken_port_and_bad_settings_are_said_plainly(server: ServerProcess) -> None:
+def test_a_taken_port_and_bad_settings_are_said_plainly(server: ServerProcess, tmp_path: Path) -> None:
     def serve(*flags: str, **env: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "gradwire.server", "serve", *flags]
+        command = [sys.executable, "-m", "gradwire.server", "serve", "--data-dir", str(tmp_path), *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **env})
         assert done.stdout == ""
         return done.returncode, done.stderr

@@ -78,8 +78,13 @@ def model_folder(folder: Path) -> Path:
 async def serving(folder: Path, **settings: Any) -> AsyncIterator[Served]:
     """A server with a built-in sampler (job 1); `settings` replace those that suit tests."""
     engines = settings.pop("engines", None) or FakeEngines()
-    defaults = {"grpc": "127.0.0.1:0", "model": str(model_folder(folder / "model")), "data_dir": folder / "data"}
+    defaults: dict[str, Any] = {
+        "grpc": "127.0.0.1:0",
+        "model": str(model_folder(folder / "model")),
+        "data_dir": folder / "data",
+    }
     limits = {"drain_seconds": 0.0} | settings.pop("limits", {})
+    defaults["insecure_no_auth"] = not settings.get("tokens")
     app = App(Settings(**{**defaults, "limits": limits, **settings}), engines, lambda line: None)
     await app.start()
     try:

@@ -183,10 +183,13 @@ async def test_with_a_client_ca_callers_show_a_certificate(tmp_path: Path, certi
 
 @pytest.mark.parametrize("door", ["grpc", "http"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "example.org"])
-@pytest.mark.parametrize("tls", [False, True])
-def test_a_door_to_other_hosts_takes_tls_and_tokens(
-    door: str, host: str, tls: bool, certificate: tuple[Path, Path]
-) -> None:
-    some = {"tls": {"certificate": certificate[0], "key": certificate[1]}} if tls else {"tokens": [TOKEN]}
-    with pytest.raises(ValueError, match="can be reached from other hosts"):
-        Settings(**{door: f"{host}:1", **some})  # type: ignore[arg-type]
+def test_a_door_to_other_hosts_takes_tls_and_tokens(door: str, host: str, certificate: tuple[Path, Path]) -> None:
+    tls = {"certificate": certificate[0], "key": certificate[1]}
+    for tokens in ((), (TOKEN,)):
+        plain: dict[str, Any] = {door: f"{host}:1", "tokens": tokens}
+        with pytest.raises(ValueError, match="can be reached from other hosts"):
+            Settings(**plain)
+        assert Settings(**{**plain, "tls": tls}).wants_tokens
+    without_auth: dict[str, Any] = {door: f"{host}:1", "tls": tls, "insecure_no_auth": True}
+    with pytest.raises(ValueError, match="insecure_no_auth is for this machine alone"):
+        Settings(**without_auth)

@@ -118,7 +118,7 @@ class Settings(BaseSettings):
     @property
     def wants_tokens(self) -> bool:
         """Callers have to send a token."""
-        return bool(self.tokens)
+        return not self.insecure_no_auth
 
     @field_validator("database")
     @classmethod
@@ -149,10 +149,9 @@ class Settings(BaseSettings):
         for name in ("grpc", "http"):
             value = getattr(self, name)
             open_door = value is not None and not is_loopback(split_address(value)[0])
-            if open_door and (self.tls is None or not self.tokens):
+            if open_door and self.tls is None:
                 raise ValueError(
-                    f"{name} = {value!r} can be reached from other hosts: that takes [tls] and at least one "
-                    "[[tokens]]; or bind to 127.0.0.1"
+                    f"{name} = {value!r} can be reached from other hosts: that takes [tls]; or bind to 127.0.0.1"
                 )
         return self
 

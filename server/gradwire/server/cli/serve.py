@@ -27,7 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grpc", metavar="HOST:PORT", help="where to serve gRPC (127.0.0.1:50051; port 0: a free one)")
     parser.add_argument("--http", metavar="HOST:PORT", help="where to serve calls, health and metrics over HTTP (off)")
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="settings file")
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where checkpoints lie (~/.local/share/gradwire)")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="where checkpoints, tokens and conversations lie (~/.local/share/gradwire)",
+    )
     parser.add_argument(
         "--insecure-no-auth",
         action="store_true",

@@ -116,7 +116,11 @@ def _secret(authorization: str | None) -> str:
     kind, _, secret = (authorization or "").partition(" ")
     secret = secret.strip()
     if kind.lower() != "bearer" or not secret:
-        raise Unauthenticated("TOKEN_MISSING", "this server wants a token: send 'authorization: Bearer TOKEN'")
+        raise Unauthenticated(
+            "TOKEN_MISSING",
+            "this server wants a token: send 'authorization: Bearer TOKEN' (the Python client: token=, or "
+            "GRADWIRE_TOKEN); the first one was shown when the server first started",
+        )
     return secret
 
 
