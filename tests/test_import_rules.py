@@ -29,7 +29,10 @@ OURS = "gradwire.server."
 HEAVY = ("torch", "vllm", "deepspeed", "transformers", "accelerate", "ray", "onnxruntime", "safetensors")
 GRPC = ("grpc", "grpc_health", "grpc_reflection", "grpc_status")
 GENERATED = ("gradwire.v1", "gradwire.worker", "buf")
-VALUES = tuple(f"{OURS}engines.{name}" for name in ("base", "sampling", "scoring", "training", "weights", "sharedmem"))
+VALUES = tuple(
+    f"{OURS}engines.{name}"
+    for name in ("base", "openai", "sampling", "scoring", "training", "weights", "sharedmem")
+)
 
 
 @cache

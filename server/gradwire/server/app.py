@@ -34,6 +34,7 @@ from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.http.connect.door import ConnectDoor
 from gradwire.server.http.connect.methods import MethodTable
+from gradwire.server.http.openai.door import OpenAiDoor
 from gradwire.server.http.operator import OperatorPages
 from gradwire.server.http.server import HttpServer
 from gradwire.server.losses.registry import ALIASES, loss_names, resolve_loss
@@ -121,6 +122,15 @@ class App:
                 max_message_bytes=_message_cap(settings),
                 patience_s=settings.limits.http_read_seconds,
                 guarded=settings.wants_tokens,
+            ),
+            OpenAiDoor(
+                self.jobs,
+                chain,
+                self._metrics.sampled_tokens.inc,
+                max_body_bytes=_message_cap(settings),
+                patience_s=settings.limits.http_read_seconds,
+                guarded=bool(settings.tokens),
+                profile=settings.openai_profile,
             ),
             OperatorPages(self._registry, self._facts, auth).routes,
             settings.tls,

@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -75,6 +75,7 @@ class SamplerSettings(_Strict):
     enable_prefix_caching: bool = True
     enforce_eager: bool | None = None
     seed: int = Field(default=0, ge=0)
+    tool_call_parser: str = "hermes"  # how the model writes tool calls, by vLLM's name; "": it does not
 
 
 class LimitSettings(_Strict):
@@ -104,6 +105,7 @@ class Settings(BaseSettings):
     grpc: str = "127.0.0.1:50051"
     http: str | None = None
     model: str = ""
+    openai_profile: Literal["openai", "documented"] = "openai"  # what a body of OpenAI's API may hold and defaults to
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".local" / "share" / "gradwire")
     database: SecretStr = SecretStr("")
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")

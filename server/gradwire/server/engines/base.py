@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from gradwire.server.engines.openai import OpenAiEngine
 from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SampleRequest, TokenIds
 from gradwire.server.engines.scoring import Scores
 from gradwire.server.engines.training import (
@@ -51,6 +52,10 @@ class SamplerEngine(Tokenizes, Protocol):
     @property
     def info(self) -> ModelInfo:
         """What is served. Valid after `start`."""
+
+    @property
+    def openai(self) -> OpenAiEngine:
+        """The same engine by OpenAI's API. Valid after `start`."""
 
     async def start(self, progress: Progress) -> None:
         """Load the model and start the engine's processes; returns when it can sample."""

@@ -178,3 +178,4 @@ class SamplerConfig:
     enable_prefix_caching: bool = True
     enforce_eager: bool | None = None  # None: True on CPU (compiling takes a minute), False on CUDA
     seed: int = 0
+    tool_call_parser: str = "hermes"  # how the model writes tool calls, by vLLM's name; "": it does not

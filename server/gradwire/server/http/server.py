@@ -1,4 +1,4 @@
-"""The HTTP server beside gRPC, on the same event loop: one port for calls by Connect, health and metrics."""
+"""The HTTP server beside gRPC, on the same event loop and one port: Connect, OpenAI's API, health and metrics."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 
 from gradwire.server.config import TlsSettings, split_address
 from gradwire.server.http.connect.door import ConnectDoor
+from gradwire.server.http.openai.door import OpenAiDoor
 
 _HEAD_S = 30.0  # seconds for the head of a request
 _KEEP_ALIVE_S = 120  # seconds without a request; clients give up idle connections earlier
@@ -60,13 +61,16 @@ class PatientProtocol(HttpToolsProtocol):
 
 
 class HttpServer:
-    """Listens, and hands each request to the Connect door or to a page.
+    """Listens, and hands each request to the door that its path is of, or to a page.
 
     Of uvicorn it takes the protocol, not `uvicorn.Server`: that one handles signals, and polls.
     """
 
-    def __init__(self, door: ConnectDoor, pages: Sequence[BaseRoute], tls: TlsSettings | None) -> None:
+    def __init__(
+        self, door: ConnectDoor, openai: OpenAiDoor, pages: Sequence[BaseRoute], tls: TlsSettings | None
+    ) -> None:
         self._door = door
+        self._openai = openai
         self._pages = Starlette(routes=list(pages))
         self._page_paths = frozenset(getattr(page, "path", "") for page in pages)
         self._tls = tls
@@ -102,7 +106,7 @@ class HttpServer:
         if self._listening is None:
             return
         self._listening.close()
-        await self._door.close()
+        await asyncio.gather(self._door.close(), self._openai.close())
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:
@@ -113,8 +117,12 @@ class HttpServer:
             connection.shutdown()
 
     async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
-        page = scope["path"] in self._page_paths
-        await (self._pages if page else self._door)(scope, receive, send)
+        if scope["path"] in self._page_paths:
+            await self._pages(scope, receive, send)
+        elif self._openai.serves(scope["path"]):
+            await self._openai(scope, receive, send)
+        else:
+            await self._door(scope, receive, send)
 
 
 def _listen(address: str) -> socket.socket:

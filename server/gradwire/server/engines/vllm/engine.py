@@ -22,6 +22,8 @@ from gradwire.server.engines.vllm.checks import check_priority, check_prompt
 from gradwire.server.engines.vllm.coalesce import Coalescer, set_interval
 from gradwire.server.engines.vllm.errors import translated
 from gradwire.server.engines.vllm.link import EngineLink
+from gradwire.server.engines.vllm.openai.guard import GuardedEngine
+from gradwire.server.engines.vllm.openai.serving import OpenAiServing
 from gradwire.server.engines.vllm.outputs import OutputReader
 from gradwire.server.engines.vllm.params import to_vllm
 from gradwire.server.engines.vllm.sleeping import TAGS, SleepState
@@ -47,6 +49,7 @@ class VllmSampler:
         self._updates = WeightUpdates(self._link)
         self._renderer: Renderer | None = None
         self._info: ModelInfo | None = None
+        self._openai: OpenAiServing | None = None
         self._shapes: Shapes = {}
         self._numbers = itertools.count()
         self._coalescer = Coalescer()
@@ -74,8 +77,23 @@ class VllmSampler:
         async with still(progress, f"starting vLLM for {self.config.model}"):
             await self._link.start(self.config)
         self._info = self._describe(folder, self._renderer)
+        self._openai = await asyncio.to_thread(self._make_openai, self._info)
         await self._link.call(self._link.llm.update_weight_version("0"))
         progress(f"{self.config.model} is ready: {self._info.dtype}, context {self._info.max_model_len}")
+
+    def _make_openai(self, info: ModelInfo) -> OpenAiServing:
+        def require_awake() -> None:
+            self._sleep.require_awake(TAGS)
+
+        engine = GuardedEngine(self._link, require_awake, self._states)
+        return OpenAiServing(engine, info, tool_parser=self.config.tool_call_parser or None)
+
+    @property
+    def openai(self) -> OpenAiServing:
+        """OpenAI's API on this engine. Valid after `start`."""
+        if self._openai is None:
+            raise Unavailable("ENGINE_NOT_RUNNING", "the sampling engine has not been started")
+        return self._openai
 
     def _describe(self, folder: str, renderer: Renderer) -> ModelInfo:
         llm = self._link.llm
@@ -170,14 +188,14 @@ class VllmSampler:
                 await self._link.llm.abort(request_id)  # it may be half in
                 raise
 
-    def _states(self, queue: RequestOutputCollector, n: int) -> dict[int, RequestState]:
-        """vLLM's records of the request's completions, by index."""
+    def _states(self, queue: RequestOutputCollector, n: int, *, texts: bool = False) -> dict[int, RequestState]:
+        """vLLM's records of the request's completions, by index. `texts`: log-probs come with their tokens' text."""
         records = self._link.llm.output_processor.request_states
         ids = [queue.request_id] if n == 1 else [f"{index}_{queue.request_id}" for index in range(n)]
         states = {index: records[key] for index, key in enumerate(ids) if key in records}
-        for state in states.values():
-            # Without a tokenizer vLLM does not look up a text for every log-prob; nobody reads it.
-            state.logprobs_processor.tokenizer = None
+        if not texts:
+            for state in states.values():
+                state.logprobs_processor.tokenizer = None  # it would look up a text for every log-prob
         return states
 
     async def num_unfinished(self) -> int:

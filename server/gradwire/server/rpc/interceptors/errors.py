@@ -19,23 +19,26 @@ log = logging.getLogger(__name__)
 
 def status_of(method: str, error: BaseException) -> status_pb2.Status:
     """The status of a failed call of `method`; what an operator should know of goes to the log."""
+    return to_status(shown(method, error))
+
+
+def shown(method: str, error: BaseException) -> GradwireError:
+    """What the caller of `method` may see of an error; what an operator should know of goes to the log."""
     if not isinstance(error, GradwireError):
         return unexpected(method, error)
     if type(error) is GradwireError:  # INTERNAL of ours
         log.error("%s: %s", method, error.message)
-    return to_status(error)
+    return error
 
 
-def unexpected(method: str, error: BaseException) -> status_pb2.Status:
-    """Log a bug and make the status that the caller may see."""
+def unexpected(method: str, error: BaseException) -> GradwireError:
+    """Log a bug and make the error that the caller may see."""
     correlation_id = uuid.uuid4().hex
     log.error("%s failed, correlation id %s", method, correlation_id, exc_info=error)
-    return to_status(
-        GradwireError(
-            "INTERNAL",
-            f"an unexpected error; the server's log has it under {correlation_id}",
-            metadata={"correlation_id": correlation_id},
-        )
+    return GradwireError(
+        "INTERNAL",
+        f"an unexpected error; the server's log has it under {correlation_id}",
+        metadata={"correlation_id": correlation_id},
     )
 
 

@@ -1,0 +1,145 @@
+"""The engine as vLLM's serving classes see it: AsyncLLM, with a guard before each request and an ear at each output.
+
+Knows requests. Does not know OpenAI's JSON.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from gradwire.server.engines.openai import OpenAiCall
+from gradwire.server.engines.vllm.link import EngineLink
+from gradwire.server.engines.vllm.outputs import OutputReader
+from gradwire.server.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from vllm.outputs import RequestOutput
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.engine.output_processor import RequestOutputCollector, RequestState
+
+    class StatesOf(Protocol):
+        """vLLM's records of a request's completions, by index."""
+
+        def __call__(self, queue: RequestOutputCollector, n: int, *, texts: bool) -> dict[int, RequestState]: ...
+
+
+_MAX_INT = 2**31 - 1
+
+
+@dataclass(slots=True)
+class CallState:
+    """A call, and what became of it so far."""
+
+    call: OpenAiCall
+    failure: Exception | None = None  # as it was raised: a stream's error event has lost half of it
+    versions: set[int] = field(default_factory=set)  # of the weights that sampled
+
+
+current_state: ContextVar[CallState] = ContextVar("openai_call")
+"""The call that is being answered: the serving classes between have no place for it."""
+
+
+class GuardedEngine:
+    """Everything of AsyncLLM; only `generate` is ours."""
+
+    def __init__(self, link: EngineLink, require_awake: Callable[[], None], states_of: StatesOf) -> None:
+        self._link = link
+        self._require_awake = require_awake
+        self._states_of = states_of
+        self._numbers = itertools.count()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link.llm, name)
+
+    def generate(
+        self, prompt: Any, sampling_params: SamplingParams, request_id: str, **options: Any
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Outputs of one prompt; closing the generator aborts the request."""
+        # All this now: a stream is read by another task, after the call's answer has begun.
+        state = current_state.get()
+        self._require_awake()
+        _check(sampling_params)
+        texts = sampling_params.logprobs is not None
+        self._prepare(state.call, prompt, sampling_params)
+        # Ours, not the caller's: vLLM takes the same id twice and then mixes the two up.
+        name = f"{request_id}-{next(self._numbers)}"
+        # The serving class of completions numbers its prompts; chat has one.
+        number = int(request_id.rpartition("-")[2]) if request_id.startswith("cmpl-") else 0
+        return self._generate(state, number, prompt, sampling_params, name, options, texts=texts)
+
+    async def _generate(
+        self, state: CallState, number: int, prompt: Any, params: SamplingParams, name: str, options: dict[str, Any],
+        *, texts: bool,
+    ) -> AsyncGenerator[RequestOutput, None]:  # fmt: skip
+        llm = self._link.llm
+        queue: RequestOutputCollector | None = None
+        finished = False
+        try:
+            queue = await llm.add_request(name, prompt, params, **options)
+            watch = _watch(state, number, prompt, self._states_of(queue, params.n or 1, texts=texts))
+            while not finished:
+                output = queue.get_nowait() or await queue.get()
+                finished = output.finished
+                watch(output)
+                yield output
+        except Exception as error:
+            state.failure = error
+            raise
+        finally:
+            if queue is None:
+                await llm.abort(name)  # it may be half in
+            else:
+                if not finished:
+                    await llm.abort(queue.request_id, internal=True)
+                queue.close()
+
+    def _prepare(self, call: OpenAiCall, prompt: Any, params: SamplingParams) -> None:
+        # Lists instead of a dict of objects a token; the serving classes read both.
+        params.flat_logprobs = True
+        if call.observer is not None and params.logprobs is None:
+            params.logprobs = 0  # the sampled token's own
+        if call.cache_salt is not None:
+            prompt["cache_salt"] = call.cache_salt
+
+
+def _watch(
+    state: CallState, number: int, prompt: Any, records: dict[int, RequestState]
+) -> Callable[[RequestOutput], None]:
+    call = state.call
+    tokens = np.array(prompt["prompt_token_ids"], dtype=np.int32)
+    reader = OutputReader(len(tokens), prompt_log_probs=None, log_probs=0, states=records)
+
+    def watch(output: RequestOutput) -> None:
+        if call.observer is not None:
+            call.observer(number, tokens, reader.read(output))
+        if output.finished:
+            starts = [start for record in records.values() for start in record.weight_version_starts]
+            state.versions.update(int(version) for version, _ in starts)
+            if call.counter is not None:
+                call.counter(sum(record.detokenizer.num_output_tokens() for record in records.values()))
+
+    return watch
+
+
+def _check(params: SamplingParams) -> None:
+    """What JSON and pydantic let through and the engine's process would die of, or take for something else."""
+    for name in (
+        "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
+    ):  # fmt: skip
+        value = getattr(params, name)
+        if not math.isfinite(value):
+            raise InvalidArgument.at(name, f"must be finite, is {value}")
+    for name in ("max_tokens", "min_tokens", "top_k", "n"):
+        value = getattr(params, name)
+        if value is not None and abs(value) > _MAX_INT:
+            raise InvalidArgument.at(name, f"{value} is out of range")
+    for token, bias in (params.logit_bias or {}).items():
+        if not math.isfinite(bias):
+            raise InvalidArgument.at(f"logit_bias.{token}", f"must be finite, is {bias}")

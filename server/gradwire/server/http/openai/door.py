@@ -1,0 +1,228 @@
+"""The door for OpenAI's clients: reads the body, runs the chain of steps around the sampler, writes JSON or events.
+
+A call ends at once when its caller leaves or the server closes, and so the engine's slot is free again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from gradwire.server.domain.caller import LOCAL_TENANT, current_caller
+from gradwire.server.domain.openai import answer
+from gradwire.server.domain.registry import JobRegistry, SamplingJob
+from gradwire.server.engines.openai import OpenAiCall
+from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, PermissionDenied, Unavailable
+from gradwire.server.http.connect import negotiation
+from gradwire.server.http.connect.body import Body
+from gradwire.server.http.connect.replies import Send
+from gradwire.server.http.openai.errors import body_of, headers_of, status_of
+from gradwire.server.http.openai.paths import Target, target_of
+from gradwire.server.http.openai.profiles import PROFILES, READERS
+from gradwire.server.rpc.interceptors.errors import shown
+from gradwire.server.rpc.interceptors.step import Call, Chain
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_PROFILE_HEADER = "x-gradwire-profile"
+_LAST_WORDS_S = 1.0
+
+
+class OpenAiDoor:
+    """An ASGI application. `count` is told how many tokens were sampled."""
+
+    def __init__(
+        self, jobs: JobRegistry, chain: Chain, count: Callable[[int], None], *, max_body_bytes: int, patience_s: float,
+        guarded: bool, profile: str,
+    ) -> None:  # fmt: skip
+        self._jobs = jobs
+        self._chain = chain
+        self._count = count
+        self._limit = max_body_bytes
+        self._patience_s = patience_s
+        self._guarded = guarded
+        self._profile = profile
+        self._works: set[asyncio.Task[None]] = set()
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is one of this door's, or looks like it."""
+        return path.startswith("/v1/") or target_of(path) is not None
+
+    async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
+        """Answer one request."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        asked = headers.get("x-request-id", "")
+        reply = _Answer(send, asked if _REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex)
+        target = target_of(scope["path"])
+        if target is None:
+            await reply.fail(_no_such_path(scope["path"]))
+        elif not self._guarded and not negotiation.names_this_host(headers):
+            await reply.fail(_foreign_name())
+        elif scope["method"] != target.verb:
+            await reply.fail(_wrong_verb(target), status=405)
+        else:
+            await self._answer(target, scope, headers, receive, reply)
+
+    async def _answer(self, target: Target, scope: Any, headers: dict[str, str], receive: Any, reply: _Answer) -> None:
+        peer = negotiation.peer_of(scope.get("client"))
+        call = Call(target.method, peer, headers, forwarded=negotiation.is_forwarded(headers))
+        body = Body(receive, limit=self._limit, patience_s=self._patience_s, gzipped=False)
+        loop = asyncio.get_running_loop()
+        work = loop.create_task(self._work(target, call, body, reply))
+        leaving = loop.create_task(body.caller_leaves())
+        self._works.add(work)
+        try:
+            await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work})
+            if work.cancelled() and not body.left:
+                await reply.fail(Unavailable("DRAINING", "the server is shutting down"))
+        finally:
+            self._works.discard(work)
+            work.cancel()
+            leaving.cancel()
+
+    async def _work(self, target: Target, call: Call, body: Body, reply: _Answer) -> None:
+        try:
+            async with self._chain.around(call):
+                job = self._jobs.sampling(target.job_id, current_caller())
+                data = await body.whole(negotiation.announced_length(call.metadata))
+                if target.endpoint is None:
+                    await reply.json(_models(job, target))
+                else:
+                    await self._sample(target, job, _read(data, self._reader(call), target), reply)
+        except Exception as error:
+            await reply.fail(shown(call.method, error))
+
+    def _reader(self, call: Call) -> str:
+        name = call.metadata.get(_PROFILE_HEADER, self._profile)
+        if name not in PROFILES:
+            raise InvalidArgument.at("", f"{_PROFILE_HEADER} is {name[:40]!r}; it is one of {', '.join(PROFILES)}")
+        return name
+
+    async def _sample(self, target: Target, job: SamplingJob, body: dict[str, Any], reply: _Answer) -> None:
+        assert target.endpoint is not None
+        # Tenants never share a prefix cache: its timing would tell one what another asked.
+        tenant, salt = current_caller().tenant, body.pop("cache_salt", None) or ""
+        if not isinstance(salt, str):
+            raise InvalidArgument.at("cache_salt", f"must be a string, got {type(salt).__name__}")
+        call = OpenAiCall(
+            reply.request_id,
+            cache_salt=f"{tenant}\0{salt}" if salt or tenant != LOCAL_TENANT else None,
+            counter=self._count,
+        )
+        result = await answer(job, target.endpoint, body, call)
+        if isinstance(result, Mapping):
+            await reply.json(result)
+        else:
+            await reply.stream(result)
+
+    async def close(self) -> None:
+        """End the calls that are still under way."""
+        for work in self._works:
+            work.cancel()
+        if self._works:
+            await asyncio.wait(set(self._works), timeout=_LAST_WORDS_S)
+
+
+class _Answer:
+    """Writes with ASGI's `send`, once."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self.request_id = request_id
+        self._send = send
+        self._streams = False
+        self._done = False
+
+    async def json(self, content: Mapping[str, Any], status: int = 200, headers: Any = ()) -> None:
+        """The whole answer."""
+        self._done = True
+        data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        await self._start(status, b"application/json", [(b"content-length", str(len(data)).encode()), *headers])
+        await self._send({"type": "http.response.body", "body": data})
+
+    async def stream(self, lines: AsyncIterator[str]) -> None:
+        """Events as they come."""
+        self._streams = True
+        await self._start(200, b"text/event-stream", [(b"x-accel-buffering", b"no")])
+        try:
+            async for line in lines:
+                await self._event(line)
+        finally:
+            close = getattr(lines, "aclose", None)
+            if close is not None:
+                await close()
+        await self._end()
+
+    async def fail(self, error: GradwireError, status: int | None = None) -> None:
+        """An error: the answer itself, or the last event of a stream that has begun."""
+        if self._done:
+            return
+        if not self._streams:
+            await self.json(body_of(error), status or status_of(error), headers_of(error))
+            return
+        await self._event(f"data: {json.dumps(body_of(error), ensure_ascii=False)}\n\n")
+        await self._event("data: [DONE]\n\n")
+        await self._end()
+
+    async def _start(self, status: int, content_type: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        always = [
+            (b"content-type", content_type),
+            (b"cache-control", b"no-store"),
+            (b"x-request-id", self.request_id.encode()),
+        ]
+        await self._send({"type": "http.response.start", "status": status, "headers": [*always, *headers]})
+
+    async def _event(self, line: str) -> None:
+        await self._send({"type": "http.response.body", "body": line.encode(), "more_body": True})
+
+    async def _end(self) -> None:
+        self._done = True
+        await self._send({"type": "http.response.body", "body": b""})
+
+
+def _read(data: bytes, profile: str, target: Target) -> dict[str, Any]:
+    assert target.endpoint is not None
+    try:
+        body = json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument.at("", f"the body is no JSON: {error}", reason="NOT_JSON") from error
+    if not isinstance(body, dict):
+        raise InvalidArgument.at("", f"the body is a JSON {type(body).__name__}; it must be an object")
+    return READERS[profile](target.endpoint, body)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _models(job: SamplingJob, target: Target) -> Mapping[str, Any]:
+    models = job.engine.openai.models()
+    if not target.model:
+        return models
+    for model in models["data"]:
+        if model["id"] == target.model:
+            return dict(model)
+    names = ", ".join(model["id"] for model in models["data"])
+    raise NotFound("model", target.model, f"no model {target.model[:200]!r} here; there is: {names}")
+
+
+def _no_such_path(path: str) -> NotFound:
+    return NotFound(
+        "path", path, f"nothing at {path[:200]}; there is /v1/models, /v1/completions, /v1/chat/completions"
+    )
+
+
+def _wrong_verb(target: Target) -> InvalidArgument:
+    return InvalidArgument.at("", f"this path takes {target.verb}", reason="WRONG_METHOD")
+
+
+def _foreign_name() -> PermissionDenied:
+    return PermissionDenied(
+        "FOREIGN_HOST",
+        "without tokens this server answers only to loopback names in the Host header, such as localhost",
+    )
