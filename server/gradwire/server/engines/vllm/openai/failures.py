@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -70,10 +71,16 @@ def raised(error: Exception) -> Exception:
         # vLLM reads requests with bare ValueErrors and TypeErrors, too, and answers 400 to all of them.
         case VLLMClientError() | ValueError() | TypeError() | OverflowError():
             text = str(error.args[0]) if error.args else str(error)
-            return InvalidArgument.at(getattr(error, "parameter", None) or "", text)
+            return InvalidArgument.at(getattr(error, "parameter", None) or _subject(text), text)
         case NotImplementedError():
             return Unimplemented("NOT_SUPPORTED", str(error))
     return error
+
+
+def _subject(text: str) -> str:
+    """The field of a sentence such as "n must be at least 1"."""
+    found = re.match(r"([a-z_]+) must\b", text)
+    return found[1] if found else ""
 
 
 @contextmanager

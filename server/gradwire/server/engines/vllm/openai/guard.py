@@ -119,11 +119,12 @@ def _watch(
     def watch(output: RequestOutput) -> None:
         if call.observer is not None:
             call.observer(number, tokens, reader.read(output))
-        if output.finished:
-            starts = [start for record in records.values() for start in record.weight_version_starts]
-            state.versions.update(int(version) for version, _ in starts)
-            if call.counter is not None:
-                call.counter(sum(record.detokenizer.num_output_tokens() for record in records.values()))
+        for part in output.outputs:
+            if part.finish_reason is not None and part.index in records:
+                starts = records[part.index].weight_version_starts
+                state.versions.update(int(version) for version, _ in starts)
+        if output.finished and call.counter is not None:
+            call.counter(sum(record.detokenizer.num_output_tokens() for record in records.values()))
 
     return watch
 

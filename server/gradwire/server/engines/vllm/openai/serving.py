@@ -42,6 +42,7 @@ class OpenAiServing:
         check_limits(body)
         # Any name will do: clients must send one, and send that of the model that they were written for.
         body = {**body, "model": self._info.name, "request_id": call.request_id, "cache_salt": None}
+        body = _demanding(body)
         with failures.translated():
             try:
                 request = self._classes.parse(endpoint, body)
@@ -61,6 +62,22 @@ class OpenAiServing:
         if hasattr(result, "error"):
             raise failures.returned(result.error)
         return {**result.model_dump(), **_versions(state)}
+
+
+def _demanding(body: dict[str, Any]) -> dict[str, Any]:
+    """A call that is demanded is one that its tool can take: arguments follow the schema.
+
+    Where the model is free to call or not, it stays free: what it samples is then its own.
+    """
+    tools = body.get("tools")
+    if not isinstance(tools, list) or body.get("tool_choice") in (None, "auto", "none"):
+        return body
+    functions = [tool.get("function") if isinstance(tool, dict) else None for tool in tools]
+    strict = [
+        {**tool, "function": {"strict": True, **function}} if isinstance(function, dict) else tool
+        for tool, function in zip(tools, functions, strict=True)
+    ]
+    return {**body, "tools": strict}
 
 
 async def _begun(lines: AsyncGenerator[str, None], state: CallState) -> AsyncIterator[str]:
