@@ -30,8 +30,7 @@ HEAVY = ("torch", "vllm", "deepspeed", "transformers", "accelerate", "ray", "onn
 GRPC = ("grpc", "grpc_health", "grpc_reflection", "grpc_status")
 GENERATED = ("gradwire.v1", "gradwire.worker", "buf")
 VALUES = tuple(
-    f"{OURS}engines.{name}"
-    for name in ("base", "openai", "sampling", "scoring", "training", "weights", "sharedmem")
+    f"{OURS}engines.{name}" for name in ("base", "openai", "sampling", "scoring", "training", "weights", "sharedmem")
 )
 
 

@@ -59,6 +59,7 @@ def test_a_completion_is_the_one_that_grpc_gives(client: openai.OpenAI, server: 
     with Client(server.address) as grpc:
         expected = grpc.sampling.generate("hello", max_tokens=8, temperature=0, log_probs=2)[0].completions[0]
     choice: Any = answer.choices[0]
+    assert expected.log_probs is not None
     assert choice.text == expected.text
     assert choice.token_ids == expected.token_ids.tolist()
     assert choice.prompt_token_ids == [int(b) for b in b"hello"]
