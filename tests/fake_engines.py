@@ -10,13 +10,15 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gradwire.server.engines.base import Progress
+from gradwire.server.engines.openai import Endpoint, OpenAiCall, Reply
 from gradwire.server.engines.sampling import (
     CompletionDelta,
     FinishReason,
@@ -86,12 +88,39 @@ class _Process:
             raise self.shutdown_error
 
 
+class FakeOpenAi:
+    """Says how many bytes the prompt has. `bodies` and `calls` are what it was asked."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Mapping[str, Any]] = []
+        self.calls: list[OpenAiCall] = []
+        self.error: Exception | None = None
+
+    def models(self) -> Mapping[str, Any]:
+        """One."""
+        return {"object": "list", "data": [{"id": "fake", "object": "model"}]}
+
+    async def answer(self, endpoint: Endpoint, body: Mapping[str, Any], call: OpenAiCall) -> Reply:
+        """The same as a whole and as a stream."""
+        self.bodies.append(body)
+        self.calls.append(call)
+        if self.error is not None:
+            raise self.error
+        answer = {"id": call.request_id, "length": len(body.get("prompt", ""))}
+        return self._stream(answer) if body.get("stream") else answer
+
+    async def _stream(self, answer: Mapping[str, Any]) -> AsyncIterator[str]:
+        yield f"data: {answer['id']}\n\n"
+        yield "data: [DONE]\n\n"
+
+
 class FakeSampler(_Process):
     """`token_gate`, when set, is awaited before each token; `open` are the requests being sampled."""
 
     def __init__(self, config: SamplerConfig) -> None:
         super().__init__()
         self.config = config
+        self.openai = FakeOpenAi()
         self.token_gate: asyncio.Semaphore | None = None
         self.generate_error: Exception | None = None
         self.manifest_error: Exception | None = None

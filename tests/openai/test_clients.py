@@ -81,7 +81,7 @@ def test_a_stream_joins_to_the_whole_and_ends_with_usage(client: openai.OpenAI) 
             texts[choice.index] += choice.delta.content or ""
             if choice.finish_reason:
                 finished[choice.index] = choice.finish_reason
-                assert chunk.weight_version == whole.weight_version  # type: ignore[attr-defined]
+                assert (chunk.model_extra or {})["weight_version"] == (whole.model_extra or {})["weight_version"]
         usage = chunk.usage or usage
     assert texts == [choice.message.content for choice in whole.choices]
     assert texts[0] != texts[1]

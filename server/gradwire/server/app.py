@@ -123,17 +123,17 @@ class App:
                 patience_s=settings.limits.http_read_seconds,
                 guarded=settings.wants_tokens,
             ),
+            OperatorPages(self._registry, self._facts, auth).routes,
+            settings.tls,
             OpenAiDoor(
                 self.jobs,
                 chain,
                 self._metrics.sampled_tokens.inc,
                 max_body_bytes=_message_cap(settings),
                 patience_s=settings.limits.http_read_seconds,
-                guarded=bool(settings.tokens),
+                guarded=settings.wants_tokens,
                 profile=settings.openai_profile,
             ),
-            OperatorPages(self._registry, self._facts, auth).routes,
-            settings.tls,
         )
 
     async def start(self) -> None:

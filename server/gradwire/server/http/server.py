@@ -67,7 +67,7 @@ class HttpServer:
     """
 
     def __init__(
-        self, door: ConnectDoor, openai: OpenAiDoor, pages: Sequence[BaseRoute], tls: TlsSettings | None
+        self, door: ConnectDoor, pages: Sequence[BaseRoute], tls: TlsSettings | None, openai: OpenAiDoor | None = None
     ) -> None:
         self._door = door
         self._openai = openai
@@ -106,7 +106,9 @@ class HttpServer:
         if self._listening is None:
             return
         self._listening.close()
-        await asyncio.gather(self._door.close(), self._openai.close())
+        await self._door.close()
+        if self._openai is not None:
+            await self._openai.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:
@@ -119,7 +121,7 @@ class HttpServer:
     async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] in self._page_paths:
             await self._pages(scope, receive, send)
-        elif self._openai.serves(scope["path"]):
+        elif self._openai is not None and self._openai.serves(scope["path"]):
             await self._openai(scope, receive, send)
         else:
             await self._door(scope, receive, send)
