@@ -30,6 +30,7 @@ def test_python_blocks_run(page: Path, server: ServerProcess, monkeypatch: pytes
     # The one thing that differs from what is printed: where the server of this run listens.
     elsewhere = {
         '"127.0.0.1:50051"': repr(server.address),
+        "127.0.0.1:8080": server.doors["http"],
         'backend="local"': f'backend="remote", host="{host}", port={port}',
     }
     asyncio.run(run_blocks(page, elsewhere))
@@ -48,7 +49,7 @@ async def run_blocks(page: Path, elsewhere: dict[str, str]) -> None:
         result = eval(compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
         if inspect.iscoroutine(result):
             await result
-    client = names["client"]
+    client = names.get("client")
     if isinstance(client, Client):
         client.close()
 
