@@ -145,3 +145,14 @@ def test_an_installed_loss_is_listed_and_checked(tmp_path: Path) -> None:
     checked = gradwire("check", written(tmp_path, {"cases": [case]}))
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert checked.stdout.startswith("ok   cases[0] square target=-3.0")
+
+
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "gradwire.server", "losses", "list"], stdout=writing, stderr=subprocess.PIPE, timeout=60
+    )
+    os.close(writing)
+    assert done.returncode == 141
+    assert done.stderr == b""

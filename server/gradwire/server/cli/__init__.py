@@ -6,6 +6,7 @@ with `add_arguments(parser)` and `run(args) -> int`, imported only when it is th
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -37,7 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     parsed = parser.parse_args(arguments)
-    code: int = parsed.run(parsed)
+    try:
+        code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has had enough, as `head` does. Python flushes once more at its end: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as a shell shows the signal SIGPIPE
     return code
 
 
