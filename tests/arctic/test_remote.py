@@ -40,7 +40,7 @@ def remote(authority: Path) -> Iterator[ServerProcess]:
         f'[[tokens]]\nname = "trainer"\nsha256 = "{hashlib.sha256(SECRET.encode()).hexdigest()}"\n'
     )
     flags = ("--config", str(settings), "--http", "127.0.0.1:0", "--data-dir", str(authority / "data"))
-    with ServerProcess(*flags) as running:
+    with ServerProcess(*flags, auth=True) as running:
         yield running
 
 

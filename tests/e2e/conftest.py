@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -53,3 +54,14 @@ def sync_originals(client: Client, fresh: Job) -> None:
         client.training.fwd_bwd(fresh, rows, loss="grpo")
         client.training.step(fresh, learning_rate=0.0)
     client.weights.sync(fresh)
+
+
+LONG: Any = {"max_tokens": 1900, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def whole_s(client: Client) -> float:
+    """Seconds that eight long completions take."""
+    began = time.monotonic()
+    client.sampling.generate(["x"] * 8, LONG)
+    return time.monotonic() - began

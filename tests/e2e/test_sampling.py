@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 import pytest
 
 from gradwire.client import Client, FailedPreconditionError, FinishReason, InvalidArgumentError
 from gradwire.client.types.sampling import StreamDelta
-from tests.e2e.conftest import TrainerFactory
+from tests.e2e.conftest import LONG, TrainerFactory
 
 
 def test_stream_deltas_join_to_the_unary_text(client: Client) -> None:
@@ -36,17 +35,6 @@ def test_first_token_comes_at_once_and_indexes_have_no_gap(client: Client) -> No
         assert piece.first_token_index == position
         position += len(piece.token_ids)
     assert position == 200
-
-
-LONG: Any = {"max_tokens": 1900, "ignore_eos": True}
-
-
-@pytest.fixture(scope="module")
-def whole_s(client: Client) -> float:
-    """Seconds that eight long completions take."""
-    began = time.monotonic()
-    client.sampling.generate(["x"] * 8, LONG)
-    return time.monotonic() - began
 
 
 def seconds_to_drain(client: Client) -> float:
