@@ -45,6 +45,7 @@ from gradwire.server.engines.training import (
     TrainingConfig,
 )
 from gradwire.server.engines.weights import (
+    AdapterSpec,
     InFlightPolicy,
     MemoryReport,
     TensorChecksum,
@@ -217,10 +218,18 @@ class FakeSampler(_Process):
     async def weight_version(self) -> int:
         return self.version
 
-    async def weight_norm(self) -> float:
+    async def update_adapter(
+        self, name: str, spec: AdapterSpec, segment: str, manifest: WeightManifest, version: int
+    ) -> None:
+        raise NotImplementedError
+
+    async def remove_adapter(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def weight_norm(self, adapter: str = "") -> float:
         return float(np.linalg.norm(np.frombuffer(self.weights, dtype=np.float32)))
 
-    async def checksums(self) -> list[TensorChecksum]:
+    async def checksums(self, adapter: str = "") -> list[TensorChecksum]:
         shape = (len(self.weights) // 4,)
         return [TensorChecksum(WEIGHT, "F32", shape, hashlib.sha256(self.weights).hexdigest())]
 
@@ -293,7 +302,7 @@ class FakeTrainer(_Process):
         self.gradients, self._version, self._steps = 0, self._version + 1, self._steps + 1
         return StepResult(1.0, rate, self._version, self._steps)
 
-    async def save_checkpoint(self, path: Path, *, name: str) -> CheckpointInfo:
+    async def save_checkpoint(self, path: Path, *, name: str, merged: bool = False) -> CheckpointInfo:
         await self._reach("save_checkpoint")
         path.mkdir()  # noqa: ASYNC240
         info = CheckpointInfo(name, str(path), str(path / "hf"), self._version, self._steps, 32, time.time())

@@ -82,6 +82,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "WeightService/TransferUpdate": lambda c: c.weights.transfer_update("u", TENSORS),
     "WeightService/CommitUpdate": lambda c: c.weights.commit_update("u"),
     "WeightService/AbortUpdate": lambda c: c.weights.abort_update("u"),
+    "WeightService/UnloadAdapter": lambda c: c.weights.unload_adapter("a"),
     "WeightService/GetNorm": lambda c: c.weights.get_norm(),
     "WeightService/GetChecksums": lambda c: c.weights.get_checksums(),
     "WeightService/GetVersion": lambda c: c.weights.get_version(),

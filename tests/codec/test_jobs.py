@@ -59,7 +59,7 @@ def test_a_schedule_that_falls_needs_an_end(name: str) -> None:
 
 def test_a_training_job_shows_its_configuration_and_reads_the_same_again() -> None:
     config = TrainingConfig("tiny", optimizer=OptimizerConfig(lr=3e-4), loss_config={"nested": {"a": [1, 2.5, None]}})
-    message = encode_job(training_job(config))
+    message = encode_job(training_job(config), "local")
     assert (message.job_id, message.kind, message.built_in) == (3, job_pb2.JOB_KIND_TRAINING, False)
     assert not message.HasField("lease_expires_at")
     assert decode_training(message.training, model="tiny", model_path="") == config
@@ -67,10 +67,10 @@ def test_a_training_job_shows_its_configuration_and_reads_the_same_again() -> No
 
 def test_a_sampling_job_shows_its_facts_once_it_has_started() -> None:
     job = sampling_job(SamplerConfig("tiny", max_model_len=64))
-    assert not encode_job(job).HasField("facts")
+    assert not encode_job(job, "local").HasField("facts")
     job.started = True
     job.fail("died")
-    message = encode_job(job)
+    message = encode_job(job, "local")
     assert message.facts.vocab_size == 256
     assert (message.state, message.error, message.built_in) == (job_pb2.JOB_STATE_FAILED, "died", True)
     assert message.sampling.max_model_len == 64
@@ -81,13 +81,13 @@ def test_a_sampling_job_shows_its_facts_once_it_has_started() -> None:
 def test_each_state_has_a_name_on_the_wire(state: JobState) -> None:
     job = training_job(TrainingConfig("tiny"))
     job.state = state
-    assert job_pb2.JobState.Name(encode_job(job).state) == f"JOB_STATE_{state.name}"
+    assert job_pb2.JobState.Name(encode_job(job, "local").state) == f"JOB_STATE_{state.name}"
 
 
 def test_a_lease_shows_when_it_lapses() -> None:
     job = training_job(TrainingConfig("tiny"))
     job.lease = JobLease(100.0)
-    expires = encode_job(job).lease_expires_at
+    expires = encode_job(job, "local").lease_expires_at
     assert expires.seconds == pytest.approx(job.created + 100, abs=60)
 
 

@@ -175,16 +175,6 @@ async def test_a_service_that_is_not_served_says_so(served: Served) -> None:
         assert (failed.code, failed.reason) == (StatusCode.UNIMPLEMENTED, "METHOD_NOT_SERVED")
 
 
-async def test_parts_of_another_version_say_so(served: Served) -> None:
-    for call in (
-        served.jobs.CreateJobs(
-            job_pb2.CreateJobsRequest(training=job_pb2.TrainingJobConfig(lora=job_pb2.LoraConfig(rank=8)))
-        ),
-    ):
-        failed = await failure(call)
-        assert (failed.code, failed.reason) == (StatusCode.UNIMPLEMENTED, "NOT_IN_THIS_VERSION")
-
-
 async def test_a_message_over_the_cap_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path, limits={"max_message_bytes": 1 << 20}) as served:
         small = sampling_pb2.GenerateRequest(prompts=[text_prompt("x")], cache_salt="s")

@@ -50,6 +50,7 @@ from gradwire.client.types.inference import (
     SessionMessage,
 )
 from gradwire.client.types.jobs import (
+    Adapter,
     CreatedJobs,
     Job,
     JobKind,
@@ -110,6 +111,7 @@ from gradwire.client.types.weights import (
 __all__ = [
     "AbortedError",
     "ActionResult",
+    "Adapter",
     "AgentInfo",
     "AlreadyExistsError",
     "AsyncClient",

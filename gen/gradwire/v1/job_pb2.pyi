@@ -49,7 +49,7 @@ LOG_PROB_ENGINE_VLLM: LogProbEngine
 LOG_PROB_ENGINE_DEEPSPEED: LogProbEngine
 
 class Job(_message.Message):
-    __slots__ = ("job_id", "kind", "state", "model", "weight_version", "created_at", "lease_expires_at", "error", "training", "sampling", "log_prob", "facts", "built_in")
+    __slots__ = ("job_id", "kind", "state", "model", "weight_version", "created_at", "lease_expires_at", "error", "training", "sampling", "log_prob", "facts", "built_in", "adapters")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,7 @@ class Job(_message.Message):
     LOG_PROB_FIELD_NUMBER: _ClassVar[int]
     FACTS_FIELD_NUMBER: _ClassVar[int]
     BUILT_IN_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     kind: JobKind
     state: JobState
@@ -76,7 +77,22 @@ class Job(_message.Message):
     log_prob: LogProbJobConfig
     facts: ModelFacts
     built_in: bool
-    def __init__(self, job_id: _Optional[int] = ..., kind: _Optional[_Union[JobKind, str]] = ..., state: _Optional[_Union[JobState, str]] = ..., model: _Optional[str] = ..., weight_version: _Optional[int] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., training: _Optional[_Union[TrainingJobConfig, _Mapping]] = ..., sampling: _Optional[_Union[SamplingJobConfig, _Mapping]] = ..., log_prob: _Optional[_Union[LogProbJobConfig, _Mapping]] = ..., facts: _Optional[_Union[ModelFacts, _Mapping]] = ..., built_in: bool = ...) -> None: ...
+    adapters: _containers.RepeatedCompositeFieldContainer[Adapter]
+    def __init__(self, job_id: _Optional[int] = ..., kind: _Optional[_Union[JobKind, str]] = ..., state: _Optional[_Union[JobState, str]] = ..., model: _Optional[str] = ..., weight_version: _Optional[int] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., training: _Optional[_Union[TrainingJobConfig, _Mapping]] = ..., sampling: _Optional[_Union[SamplingJobConfig, _Mapping]] = ..., log_prob: _Optional[_Union[LogProbJobConfig, _Mapping]] = ..., facts: _Optional[_Union[ModelFacts, _Mapping]] = ..., built_in: bool = ..., adapters: _Optional[_Iterable[_Union[Adapter, _Mapping]]] = ...) -> None: ...
+
+class Adapter(_message.Message):
+    __slots__ = ("name", "weight_version", "training_job_id", "rank", "since")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    weight_version: int
+    training_job_id: int
+    rank: int
+    since: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., weight_version: _Optional[int] = ..., training_job_id: _Optional[int] = ..., rank: _Optional[int] = ..., since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ModelFacts(_message.Message):
     __slots__ = ("max_model_len", "vocab_size", "eos_token_ids", "has_chat_template", "max_log_probs", "dtype", "architecture")
@@ -207,7 +223,7 @@ class LoraConfig(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., alpha: _Optional[float] = ..., target_modules: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SamplingJobConfig(_message.Message):
-    __slots__ = ("model", "dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "gpu_memory_utilization", "tensor_parallel_size", "data_parallel_size", "max_log_probs", "enable_prefix_caching", "enforce_eager", "seed")
+    __slots__ = ("model", "dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "gpu_memory_utilization", "tensor_parallel_size", "data_parallel_size", "max_log_probs", "enable_prefix_caching", "enforce_eager", "seed", "max_loras", "max_lora_rank")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
@@ -221,6 +237,8 @@ class SamplingJobConfig(_message.Message):
     ENABLE_PREFIX_CACHING_FIELD_NUMBER: _ClassVar[int]
     ENFORCE_EAGER_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    MAX_LORAS_FIELD_NUMBER: _ClassVar[int]
+    MAX_LORA_RANK_FIELD_NUMBER: _ClassVar[int]
     model: str
     dtype: str
     max_model_len: int
@@ -234,7 +252,9 @@ class SamplingJobConfig(_message.Message):
     enable_prefix_caching: bool
     enforce_eager: bool
     seed: int
-    def __init__(self, model: _Optional[str] = ..., dtype: _Optional[str] = ..., max_model_len: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., gpu_memory_utilization: _Optional[float] = ..., tensor_parallel_size: _Optional[int] = ..., data_parallel_size: _Optional[int] = ..., max_log_probs: _Optional[int] = ..., enable_prefix_caching: bool = ..., enforce_eager: bool = ..., seed: _Optional[int] = ...) -> None: ...
+    max_loras: int
+    max_lora_rank: int
+    def __init__(self, model: _Optional[str] = ..., dtype: _Optional[str] = ..., max_model_len: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., gpu_memory_utilization: _Optional[float] = ..., tensor_parallel_size: _Optional[int] = ..., data_parallel_size: _Optional[int] = ..., max_log_probs: _Optional[int] = ..., enable_prefix_caching: bool = ..., enforce_eager: bool = ..., seed: _Optional[int] = ..., max_loras: _Optional[int] = ..., max_lora_rank: _Optional[int] = ...) -> None: ...
 
 class LogProbJobConfig(_message.Message):
     __slots__ = ("model", "engine", "dtype", "num_workers", "max_model_len", "max_log_probs", "kv_cache_bytes", "gpu_memory_utilization", "tensor_parallel_size", "max_tokens_per_micro_batch", "threads")

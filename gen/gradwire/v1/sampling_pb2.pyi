@@ -44,20 +44,22 @@ WAKE_PART_WEIGHTS: WakePart
 WAKE_PART_KV_CACHE: WakePart
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("job_id", "prompts", "params", "min_weight_version", "cache_salt", "priority")
+    __slots__ = ("job_id", "prompts", "params", "min_weight_version", "cache_salt", "priority", "adapter")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
     MIN_WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     prompts: _containers.RepeatedCompositeFieldContainer[_sampling_params_pb2.Prompt]
     params: _sampling_params_pb2.SamplingParams
     min_weight_version: int
     cache_salt: str
     priority: int
-    def __init__(self, job_id: _Optional[int] = ..., prompts: _Optional[_Iterable[_Union[_sampling_params_pb2.Prompt, _Mapping]]] = ..., params: _Optional[_Union[_sampling_params_pb2.SamplingParams, _Mapping]] = ..., min_weight_version: _Optional[int] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ...) -> None: ...
+    adapter: str
+    def __init__(self, job_id: _Optional[int] = ..., prompts: _Optional[_Iterable[_Union[_sampling_params_pb2.Prompt, _Mapping]]] = ..., params: _Optional[_Union[_sampling_params_pb2.SamplingParams, _Mapping]] = ..., min_weight_version: _Optional[int] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("results", "params", "usage")
@@ -146,20 +148,22 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class GenerateStreamRequest(_message.Message):
-    __slots__ = ("job_id", "prompt", "params", "min_weight_version", "cache_salt", "priority")
+    __slots__ = ("job_id", "prompt", "params", "min_weight_version", "cache_salt", "priority", "adapter")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
     MIN_WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     prompt: _sampling_params_pb2.Prompt
     params: _sampling_params_pb2.SamplingParams
     min_weight_version: int
     cache_salt: str
     priority: int
-    def __init__(self, job_id: _Optional[int] = ..., prompt: _Optional[_Union[_sampling_params_pb2.Prompt, _Mapping]] = ..., params: _Optional[_Union[_sampling_params_pb2.SamplingParams, _Mapping]] = ..., min_weight_version: _Optional[int] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ...) -> None: ...
+    adapter: str
+    def __init__(self, job_id: _Optional[int] = ..., prompt: _Optional[_Union[_sampling_params_pb2.Prompt, _Mapping]] = ..., params: _Optional[_Union[_sampling_params_pb2.SamplingParams, _Mapping]] = ..., min_weight_version: _Optional[int] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class GenerateStreamResponse(_message.Message):
     __slots__ = ("start", "delta", "end")
@@ -224,16 +228,18 @@ class CompletionEnd(_message.Message):
     def __init__(self, index: _Optional[int] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[_Union[StopReason, _Mapping]] = ..., num_tokens: _Optional[int] = ...) -> None: ...
 
 class LogProbsRequest(_message.Message):
-    __slots__ = ("job_id", "items", "top_k", "min_weight_version")
+    __slots__ = ("job_id", "items", "top_k", "min_weight_version", "adapter")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     MIN_WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     items: _containers.RepeatedCompositeFieldContainer[ScoreItem]
     top_k: int
     min_weight_version: int
-    def __init__(self, job_id: _Optional[int] = ..., items: _Optional[_Iterable[_Union[ScoreItem, _Mapping]]] = ..., top_k: _Optional[int] = ..., min_weight_version: _Optional[int] = ...) -> None: ...
+    adapter: str
+    def __init__(self, job_id: _Optional[int] = ..., items: _Optional[_Iterable[_Union[ScoreItem, _Mapping]]] = ..., top_k: _Optional[int] = ..., min_weight_version: _Optional[int] = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class ScoreItem(_message.Message):
     __slots__ = ("prompt", "text", "token_ids")

@@ -180,7 +180,7 @@ class StepResponse(_message.Message):
     def __init__(self, grad_norm: _Optional[float] = ..., learning_rate: _Optional[float] = ..., weight_version: _Optional[int] = ..., step: _Optional[int] = ..., timing: _Optional[_Union[_sampling_pb2.Timing, _Mapping]] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("name", "path", "export_path", "weight_version", "step", "size_bytes", "created_at", "job_id")
+    __slots__ = ("name", "path", "export_path", "weight_version", "step", "size_bytes", "created_at", "job_id", "adapter_path")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     EXPORT_PATH_FIELD_NUMBER: _ClassVar[int]
@@ -189,6 +189,7 @@ class Checkpoint(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_PATH_FIELD_NUMBER: _ClassVar[int]
     name: str
     path: str
     export_path: str
@@ -197,17 +198,20 @@ class Checkpoint(_message.Message):
     size_bytes: int
     created_at: _timestamp_pb2.Timestamp
     job_id: int
-    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., export_path: _Optional[str] = ..., weight_version: _Optional[int] = ..., step: _Optional[int] = ..., size_bytes: _Optional[int] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., job_id: _Optional[int] = ...) -> None: ...
+    adapter_path: str
+    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., export_path: _Optional[str] = ..., weight_version: _Optional[int] = ..., step: _Optional[int] = ..., size_bytes: _Optional[int] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., job_id: _Optional[int] = ..., adapter_path: _Optional[str] = ...) -> None: ...
 
 class SaveCheckpointRequest(_message.Message):
-    __slots__ = ("job_id", "operation", "name")
+    __slots__ = ("job_id", "operation", "name", "merge")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    MERGE_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     operation: _operation_pb2.OperationId
     name: str
-    def __init__(self, job_id: _Optional[int] = ..., operation: _Optional[_Union[_operation_pb2.OperationId, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+    merge: bool
+    def __init__(self, job_id: _Optional[int] = ..., operation: _Optional[_Union[_operation_pb2.OperationId, _Mapping]] = ..., name: _Optional[str] = ..., merge: bool = ...) -> None: ...
 
 class SaveCheckpointResponse(_message.Message):
     __slots__ = ("checkpoint", "timing")

@@ -30,7 +30,7 @@ from gradwire.v1 import sampling_pb2 as gradwire_dot_v1_dot_sampling__pb2
 from gradwire.v1 import tensor_pb2 as gradwire_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18gradwire/v1/weight.proto\x12\x0bgradwire.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bgradwire/v1/operation.proto\x1a\x1agradwire/v1/sampling.proto\x1a\x18gradwire/v1/tensor.proto\"\xa7\x02\n\x0bSyncRequest\x12 \n\x0ftraining_job_id\x18\x01 \x01(\x04\x42\x07\xbaH\x04\x32\x02(\x01\x12\x17\n\x0fsampling_job_id\x18\x02 \x01(\x04\x12+\n\toperation\x18\x03 \x01(\x0b\x32\x18.gradwire.v1.OperationId\x12\x38\n\tin_flight\x18\x04 \x01(\x0e\x32\x1b.gradwire.v1.InFlightPolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x39\n\ttransport\x18\x05 \x01(\x0e\x32\x1c.gradwire.v1.WeightTransportB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x12\n\nlow_memory\x18\x06 \x01(\x08\x12\x0e\n\x06verify\x18\x07 \x01(\x08\x12\x17\n\x0flog_prob_job_id\x18\x08 \x01(\x04\"\x8e\x02\n\x0cSyncResponse\x12\x16\n\x0eweight_version\x18\x01 \x01(\x04\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bnum_tensors\x18\x03 \x01(\r\x12/\n\ttransport\x18\x04 \x01(\x0e\x32\x1c.gradwire.v1.WeightTransport\x12.\n\x0b\x65xport_time\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\npause_time\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\ntotal_time\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xe0\x01\n\nTensorSpec\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x04\x12\x32\n\x05\x64type\x18\x02 \x01(\x0e\x32\x15.gradwire.v1.DataTypeB\x0c\xbaH\t\x82\x01\x06\x18\x05\x18\x06\x18\x07\x12\x1d\n\x05shape\x18\x03 \x03(\x03\x42\x0e\xbaH\x0b\x92\x01\x08\x10\x08\"\x04\"\x02(\x00\x12\x65\n\x06sha256\x18\x04 \x01(\x0c\x42U\xbaHR\xba\x01O\n\rsha256.length\x12\x19must be empty or 32 bytes\x1a#size(this) == 0 || size(this) == 32\"\xdd\x01\n\x12\x42\x65ginUpdateRequest\x12\x17\n\x0fsampling_job_id\x18\x01 \x01(\x04\x12\x37\n\x08manifest\x18\x02 \x03(\x0b\x32\x17.gradwire.v1.TensorSpecB\x0c\xbaH\t\x92\x01\x06\x08\x01\x10\xa0\x8d\x06\x12\x1f\n\x0eweight_version\x18\x03 \x01(\x04\x42\x07\xbaH\x04\x32\x02(\x01\x12;\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\xbaH\x0c\xaa\x01\t\"\x03\x08\x90\x1c\x32\x02\x08\x01\x12\x17\n\x0flog_prob_job_id\x18\x05 \x01(\x04\"=\n\x13\x42\x65ginUpdateResponse\x12\x11\n\tupdate_id\x18\x01 \x01(\t\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\"k\n\x15TransferUpdateRequest\x12\x1a\n\tupdate_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"J\n\x16TransferUpdateResponse\x12\x16\n\x0ereceived_bytes\x18\x01 \x01(\x04\x12\x18\n\x10\x63omplete_tensors\x18\x02 \x01(\r\"m\n\x13\x43ommitUpdateRequest\x12\x1c\n\tupdate_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x38\n\tin_flight\x18\x02 \x01(\x0e\x32\x1b.gradwire.v1.InFlightPolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\"]\n\x14\x43ommitUpdateResponse\x12\x16\n\x0eweight_version\x18\x01 \x01(\x04\x12-\n\npause_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"2\n\x12\x41\x62ortUpdateRequest\x12\x1c\n\tupdate_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\"\x15\n\x13\x41\x62ortUpdateResponse\" \n\x0eGetNormRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x04\"7\n\x0fGetNormResponse\x12\x0c\n\x04norm\x18\x01 \x01(\x01\x12\x16\n\x0eweight_version\x18\x02 \x01(\x04\"[\n\x13GetChecksumsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x04\x12\x34\n\x05\x64type\x18\x02 \x01(\x0e\x32\x15.gradwire.v1.DataTypeB\x0e\xbaH\x0b\x82\x01\x08\x18\x00\x18\x05\x18\x06\x18\x07\"^\n\x14GetChecksumsResponse\x12.\n\tchecksums\x18\x01 \x03(\x0b\x32\x1b.gradwire.v1.TensorChecksum\x12\x16\n\x0eweight_version\x18\x02 \x01(\x04\"c\n\x0eTensorChecksum\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x05\x64type\x18\x02 \x01(\x0e\x32\x15.gradwire.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0e\n\x06sha256\x18\x04 \x01(\x0c\"#\n\x11GetVersionRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x04\"W\n\x12GetVersionResponse\x12\x16\n\x0eweight_version\x18\x01 \x01(\x04\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\xac\x01\n\x0fWeightTransport\x12 \n\x1cWEIGHT_TRANSPORT_UNSPECIFIED\x10\x00\x12\"\n\x1eWEIGHT_TRANSPORT_SHARED_MEMORY\x10\x01\x12\x1d\n\x19WEIGHT_TRANSPORT_CUDA_IPC\x10\x02\x12\x19\n\x15WEIGHT_TRANSPORT_NCCL\x10\x03\x12\x19\n\x15WEIGHT_TRANSPORT_FILE\x10\x04\x32\x9c\x05\n\rWeightService\x12=\n\x04Sync\x12\x18.gradwire.v1.SyncRequest\x1a\x19.gradwire.v1.SyncResponse\"\x00\x12R\n\x0b\x42\x65ginUpdate\x12\x1f.gradwire.v1.BeginUpdateRequest\x1a .gradwire.v1.BeginUpdateResponse\"\x00\x12]\n\x0eTransferUpdate\x12\".gradwire.v1.TransferUpdateRequest\x1a#.gradwire.v1.TransferUpdateResponse\"\x00(\x01\x12U\n\x0c\x43ommitUpdate\x12 .gradwire.v1.CommitUpdateRequest\x1a!.gradwire.v1.CommitUpdateResponse\"\x00\x12R\n\x0b\x41\x62ortUpdate\x12\x1f.gradwire.v1.AbortUpdateRequest\x1a .gradwire.v1.AbortUpdateResponse\"\x00\x12\x46\n\x07GetNorm\x12\x1b.gradwire.v1.GetNormRequest\x1a\x1c.gradwire.v1.GetNormResponse\"\x00\x12U\n\x0cGetChecksums\x12 .gradwire.v1.GetChecksumsRequest\x1a!.gradwire.v1.GetChecksumsResponse\"\x00\x12O\n\nGetVersion\x12\x1e.gradwire.v1.GetVersionRequest\x1a\x1f.gradwire.v1.GetVersionResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18gradwire/v1/weight.proto\x12\x0bgradwire.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bgradwire/v1/operation.proto\x1a\x1agradwire/v1/sampling.proto\x1a\x18gradwire/v1/tensor.proto\"\xd5\x03\n\x0bSyncRequest\x12 \n\x0ftraining_job_id\x18\x01 \x01(\x04\x42\x07\xbaH\x04\x32\x02(\x01\x12\x17\n\x0fsampling_job_id\x18\x02 \x01(\x04\x12+\n\toperation\x18\x03 \x01(\x0b\x32\x18.gradwire.v1.OperationId\x12\x38\n\tin_flight\x18\x04 \x01(\x0e\x32\x1b.gradwire.v1.InFlightPolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x39\n\ttransport\x18\x05 \x01(\x0e\x32\x1c.gradwire.v1.WeightTransportB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x12\n\nlow_memory\x18\x06 \x01(\x08\x12\x0e\n\x06verify\x18\x07 \x01(\x08\x12\x17\n\x0flog_prob_job_id\x18\x08 \x01(\x04\x12\x9c\x01\n\x07\x61\x64\x61pter\x18\t \x01(\tB\x8a\x01\xbaH\x86\x01\xba\x01\x82\x01\n\x0c\x61\x64\x61pter.name\x12;must be letters, digits, \'_\', \'-\' and \'.\', at most 100 long\x1a\x35this == \'\' || this.matches(\'^[A-Za-z0-9_.-]{1,100}$\')\x12\r\n\x05merge\x18\n \x01(\x08\"\x9f\x02\n\x0cSyncResponse\x12\x16\n\x0eweight_version\x18\x01 \x01(\x04\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bnum_tensors\x18\x03 \x01(\r\x12/\n\ttransport\x18\x04 \x01(\x0e\x32\x1c.gradwire.v1.WeightTransport\x12.\n\x0b\x65xport_time\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\npause_time\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\ntotal_time\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x61\x64\x61pter\x18\x08 \x01(\t\"\xce\x01\n\x14UnloadAdapterRequest\x12\x17\n\x0fsampling_job_id\x18\x01 \x01(\x04\x12\x9c\x01\n\x07\x61\x64\x61pter\x18\x02 \x01(\tB\x8a\x01\xbaH\x86\x01\xba\x01\x82\x01\n\x0c\x61\x64\x61pter.name\x12;must be letters, digits, \'_\', \'-\' and \'.\', at most 100 long\x1a\x35this == \'\' || this.matches(\'^[A-Za-z0-9_.-]{1,100}$\')\"\x17\n\x15UnloadAdapterResponse\"\xe0\x01\n\nTensorSpec\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x04\x12\x32\n\x05\x64type\x18\x02 \x01(\x0e\x32\x15.gradwire.v1.DataTypeB\x0c\xbaH\t\x82\x01\x06\x18\x05\x18\x06\x18\x07\x12\x1d\n\x05shape\x18\x03 \x03(\x03\x42\x0e\xbaH\x0b\x92\x01\x08\x10\x08\"\x04\"\x02(\x00\x12\x65\n\x06sha256\x18\x04 \x01(\x0c\x42U\xbaHR\xba\x01O\n\rsha256.length\x12\x19must be empty or 32 bytes\x1a#size(this) == 0 || size(this) == 32\"\xdd\x01\n\x12\x42\x65ginUpdateRequest\x12\x17\n\x0fsampling_job_id\x18\x01 \x01(\x04\x12\x37\n\x08manifest\x18\x02 \x03(\x0b\x32\x17.gradwire.v1.TensorSpecB\x0c\xbaH\t\x92\x01\x06\x08\x01\x10\xa0\x8d\x06\x12\x1f\n\x0eweight_version\x18\x03 \x01(\x04\x42\x07\xbaH\x04\x32\x02(\x01\x12;\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\xbaH\x0c\xaa\x01\t\"\x03\x08\x90\x1c\x32\x02\x08\x01\x12\x17\n\x0flog_prob_job_id\x18\x05 \x01(\x04\"=\n\x13\x42\x65ginUpdateResponse\x12\x11\n\tupdate_id\x18\x01 \x01(\t\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\"k\n\x15TransferUpdateRequest\x12\x1a\n\tupdate_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x18\n\x04name\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"J\n\x16TransferUpdateResponse\x12\x16\n\x0ereceived_bytes\x18\x01 \x01(\x04\x12\x18\n\x10\x63omplete_tensors\x18\x02 \x01(\r\"m\n\x13\x43ommitUpdateRequest\x12\x1c\n\tupdate_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x38\n\tin_flight\x18\x02 \x01(\x0e\x32\x1b.gradwire.v1.InFlightPolicyB\x08\xbaH\x05\x82\x01\x02\x10\x01\"]\n\x14\x43ommitUpdateResponse\x12\x16\n\x0eweight_version\x18\x01 \x01(\x04\x12-\n\npause_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"2\n\x12\x41\x62ortUpdateRequest\x12\x1c\n\tupdate_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\"\x15\n\x13\x41\x62ortUpdateResponse\"\xbf\x01\n\x0eGetNormRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x04\x12\x9c\x01\n\x07\x61\x64\x61pter\x18\x02 \x01(\tB\x8a\x01\xbaH\x86\x01\xba\x01\x82\x01\n\x0c\x61\x64\x61pter.name\x12;must be letters, digits, \'_\', \'-\' and \'.\', at most 100 long\x1a\x35this == \'\' || this.matches(\'^[A-Za-z0-9_.-]{1,100}$\')\"7\n\x0fGetNormResponse\x12\x0c\n\x04norm\x18\x01 \x01(\x01\x12\x16\n\x0eweight_version\x18\x02 \x01(\x04\"\x8a\x02\n\x13GetChecksumsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x04\x12\x34\n\x05\x64type\x18\x02 \x01(\x0e\x32\x15.gradwire.v1.DataTypeB\x0e\xbaH\x0b\x82\x01\x08\x18\x00\x18\x05\x18\x06\x18\x07\x12\x9c\x01\n\x07\x61\x64\x61pter\x18\x03 \x01(\tB\x8a\x01\xbaH\x86\x01\xba\x01\x82\x01\n\x0c\x61\x64\x61pter.name\x12;must be letters, digits, \'_\', \'-\' and \'.\', at most 100 long\x1a\x35this == \'\' || this.matches(\'^[A-Za-z0-9_.-]{1,100}$\')\x12\x0e\n\x06merged\x18\x04 \x01(\x08\"^\n\x14GetChecksumsResponse\x12.\n\tchecksums\x18\x01 \x03(\x0b\x32\x1b.gradwire.v1.TensorChecksum\x12\x16\n\x0eweight_version\x18\x02 \x01(\x04\"c\n\x0eTensorChecksum\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x05\x64type\x18\x02 \x01(\x0e\x32\x15.gradwire.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0e\n\x06sha256\x18\x04 \x01(\x0c\"\xc2\x01\n\x11GetVersionRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x04\x12\x9c\x01\n\x07\x61\x64\x61pter\x18\x02 \x01(\tB\x8a\x01\xbaH\x86\x01\xba\x01\x82\x01\n\x0c\x61\x64\x61pter.name\x12;must be letters, digits, \'_\', \'-\' and \'.\', at most 100 long\x1a\x35this == \'\' || this.matches(\'^[A-Za-z0-9_.-]{1,100}$\')\"W\n\x12GetVersionResponse\x12\x16\n\x0eweight_version\x18\x01 \x01(\x04\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\xac\x01\n\x0fWeightTransport\x12 \n\x1cWEIGHT_TRANSPORT_UNSPECIFIED\x10\x00\x12\"\n\x1eWEIGHT_TRANSPORT_SHARED_MEMORY\x10\x01\x12\x1d\n\x19WEIGHT_TRANSPORT_CUDA_IPC\x10\x02\x12\x19\n\x15WEIGHT_TRANSPORT_NCCL\x10\x03\x12\x19\n\x15WEIGHT_TRANSPORT_FILE\x10\x04\x32\xf6\x05\n\rWeightService\x12=\n\x04Sync\x12\x18.gradwire.v1.SyncRequest\x1a\x19.gradwire.v1.SyncResponse\"\x00\x12R\n\x0b\x42\x65ginUpdate\x12\x1f.gradwire.v1.BeginUpdateRequest\x1a .gradwire.v1.BeginUpdateResponse\"\x00\x12]\n\x0eTransferUpdate\x12\".gradwire.v1.TransferUpdateRequest\x1a#.gradwire.v1.TransferUpdateResponse\"\x00(\x01\x12U\n\x0c\x43ommitUpdate\x12 .gradwire.v1.CommitUpdateRequest\x1a!.gradwire.v1.CommitUpdateResponse\"\x00\x12R\n\x0b\x41\x62ortUpdate\x12\x1f.gradwire.v1.AbortUpdateRequest\x1a .gradwire.v1.AbortUpdateResponse\"\x00\x12X\n\rUnloadAdapter\x12!.gradwire.v1.UnloadAdapterRequest\x1a\".gradwire.v1.UnloadAdapterResponse\"\x00\x12\x46\n\x07GetNorm\x12\x1b.gradwire.v1.GetNormRequest\x1a\x1c.gradwire.v1.GetNormResponse\"\x00\x12U\n\x0cGetChecksums\x12 .gradwire.v1.GetChecksumsRequest\x1a!.gradwire.v1.GetChecksumsResponse\"\x00\x12O\n\nGetVersion\x12\x1e.gradwire.v1.GetVersionRequest\x1a\x1f.gradwire.v1.GetVersionResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,6 +43,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SYNCREQUEST'].fields_by_name['in_flight']._serialized_options = b'\272H\005\202\001\002\020\001'
   _globals['_SYNCREQUEST'].fields_by_name['transport']._loaded_options = None
   _globals['_SYNCREQUEST'].fields_by_name['transport']._serialized_options = b'\272H\005\202\001\002\020\001'
+  _globals['_SYNCREQUEST'].fields_by_name['adapter']._loaded_options = None
+  _globals['_SYNCREQUEST'].fields_by_name['adapter']._serialized_options = b'\272H\206\001\272\001\202\001\n\014adapter.name\022;must be letters, digits, \'_\', \'-\' and \'.\', at most 100 long\0325this == \'\' || this.matches(\'^[A-Za-z0-9_.-]{1,100}$\')'
+  _globals['_UNLOADADAPTERREQUEST'].fields_by_name['adapter']._loaded_options = None
+  _globals['_UNLOADADAPTERREQUEST'].fields_by_name['adapter']._serialized_options = b'\272H\206\001\272\001\202\001\n\014adapter.name\022;must be letters, digits, \'_\', \'-\' and \'.\', at most 100 long\0325this == \'\' || this.matches(\'^[A-Za-z0-9_.-]{1,100}$\')'
   _globals['_TENSORSPEC'].fields_by_name['name']._loaded_options = None
   _globals['_TENSORSPEC'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001\030\200\004'
   _globals['_TENSORSPEC'].fields_by_name['dtype']._loaded_options = None
@@ -67,46 +71,56 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMITUPDATEREQUEST'].fields_by_name['in_flight']._serialized_options = b'\272H\005\202\001\002\020\001'
   _globals['_ABORTUPDATEREQUEST'].fields_by_name['update_id']._loaded_options = None
   _globals['_ABORTUPDATEREQUEST'].fields_by_name['update_id']._serialized_options = b'\272H\006r\004\020\001\030@'
+  _globals['_GETNORMREQUEST'].fields_by_name['adapter']._loaded_options = None
+  _globals['_GETNORMREQUEST'].fields_by_name['adapter']._serialized_options = b'\272H\206\001\272\001\202\001\n\014adapter.name\022;must be letters, digits, \'_\', \'-\' and \'.\', at most 100 long\0325this == \'\' || this.matches(\'^[A-Za-z0-9_.-]{1,100}$\')'
   _globals['_GETCHECKSUMSREQUEST'].fields_by_name['dtype']._loaded_options = None
   _globals['_GETCHECKSUMSREQUEST'].fields_by_name['dtype']._serialized_options = b'\272H\013\202\001\010\030\000\030\005\030\006\030\007'
-  _globals['_WEIGHTTRANSPORT']._serialized_start=2277
-  _globals['_WEIGHTTRANSPORT']._serialized_end=2449
+  _globals['_GETCHECKSUMSREQUEST'].fields_by_name['adapter']._loaded_options = None
+  _globals['_GETCHECKSUMSREQUEST'].fields_by_name['adapter']._serialized_options = b'\272H\206\001\272\001\202\001\n\014adapter.name\022;must be letters, digits, \'_\', \'-\' and \'.\', at most 100 long\0325this == \'\' || this.matches(\'^[A-Za-z0-9_.-]{1,100}$\')'
+  _globals['_GETVERSIONREQUEST'].fields_by_name['adapter']._loaded_options = None
+  _globals['_GETVERSIONREQUEST'].fields_by_name['adapter']._serialized_options = b'\272H\206\001\272\001\202\001\n\014adapter.name\022;must be letters, digits, \'_\', \'-\' and \'.\', at most 100 long\0325this == \'\' || this.matches(\'^[A-Za-z0-9_.-]{1,100}$\')'
+  _globals['_WEIGHTTRANSPORT']._serialized_start=3198
+  _globals['_WEIGHTTRANSPORT']._serialized_end=3370
   _globals['_SYNCREQUEST']._serialized_start=219
-  _globals['_SYNCREQUEST']._serialized_end=514
-  _globals['_SYNCRESPONSE']._serialized_start=517
-  _globals['_SYNCRESPONSE']._serialized_end=787
-  _globals['_TENSORSPEC']._serialized_start=790
-  _globals['_TENSORSPEC']._serialized_end=1014
-  _globals['_BEGINUPDATEREQUEST']._serialized_start=1017
-  _globals['_BEGINUPDATEREQUEST']._serialized_end=1238
-  _globals['_BEGINUPDATERESPONSE']._serialized_start=1240
-  _globals['_BEGINUPDATERESPONSE']._serialized_end=1301
-  _globals['_TRANSFERUPDATEREQUEST']._serialized_start=1303
-  _globals['_TRANSFERUPDATEREQUEST']._serialized_end=1410
-  _globals['_TRANSFERUPDATERESPONSE']._serialized_start=1412
-  _globals['_TRANSFERUPDATERESPONSE']._serialized_end=1486
-  _globals['_COMMITUPDATEREQUEST']._serialized_start=1488
-  _globals['_COMMITUPDATEREQUEST']._serialized_end=1597
-  _globals['_COMMITUPDATERESPONSE']._serialized_start=1599
-  _globals['_COMMITUPDATERESPONSE']._serialized_end=1692
-  _globals['_ABORTUPDATEREQUEST']._serialized_start=1694
-  _globals['_ABORTUPDATEREQUEST']._serialized_end=1744
-  _globals['_ABORTUPDATERESPONSE']._serialized_start=1746
-  _globals['_ABORTUPDATERESPONSE']._serialized_end=1767
-  _globals['_GETNORMREQUEST']._serialized_start=1769
-  _globals['_GETNORMREQUEST']._serialized_end=1801
-  _globals['_GETNORMRESPONSE']._serialized_start=1803
-  _globals['_GETNORMRESPONSE']._serialized_end=1858
-  _globals['_GETCHECKSUMSREQUEST']._serialized_start=1860
-  _globals['_GETCHECKSUMSREQUEST']._serialized_end=1951
-  _globals['_GETCHECKSUMSRESPONSE']._serialized_start=1953
-  _globals['_GETCHECKSUMSRESPONSE']._serialized_end=2047
-  _globals['_TENSORCHECKSUM']._serialized_start=2049
-  _globals['_TENSORCHECKSUM']._serialized_end=2148
-  _globals['_GETVERSIONREQUEST']._serialized_start=2150
-  _globals['_GETVERSIONREQUEST']._serialized_end=2185
-  _globals['_GETVERSIONRESPONSE']._serialized_start=2187
-  _globals['_GETVERSIONRESPONSE']._serialized_end=2274
-  _globals['_WEIGHTSERVICE']._serialized_start=2452
-  _globals['_WEIGHTSERVICE']._serialized_end=3120
+  _globals['_SYNCREQUEST']._serialized_end=688
+  _globals['_SYNCRESPONSE']._serialized_start=691
+  _globals['_SYNCRESPONSE']._serialized_end=978
+  _globals['_UNLOADADAPTERREQUEST']._serialized_start=981
+  _globals['_UNLOADADAPTERREQUEST']._serialized_end=1187
+  _globals['_UNLOADADAPTERRESPONSE']._serialized_start=1189
+  _globals['_UNLOADADAPTERRESPONSE']._serialized_end=1212
+  _globals['_TENSORSPEC']._serialized_start=1215
+  _globals['_TENSORSPEC']._serialized_end=1439
+  _globals['_BEGINUPDATEREQUEST']._serialized_start=1442
+  _globals['_BEGINUPDATEREQUEST']._serialized_end=1663
+  _globals['_BEGINUPDATERESPONSE']._serialized_start=1665
+  _globals['_BEGINUPDATERESPONSE']._serialized_end=1726
+  _globals['_TRANSFERUPDATEREQUEST']._serialized_start=1728
+  _globals['_TRANSFERUPDATEREQUEST']._serialized_end=1835
+  _globals['_TRANSFERUPDATERESPONSE']._serialized_start=1837
+  _globals['_TRANSFERUPDATERESPONSE']._serialized_end=1911
+  _globals['_COMMITUPDATEREQUEST']._serialized_start=1913
+  _globals['_COMMITUPDATEREQUEST']._serialized_end=2022
+  _globals['_COMMITUPDATERESPONSE']._serialized_start=2024
+  _globals['_COMMITUPDATERESPONSE']._serialized_end=2117
+  _globals['_ABORTUPDATEREQUEST']._serialized_start=2119
+  _globals['_ABORTUPDATEREQUEST']._serialized_end=2169
+  _globals['_ABORTUPDATERESPONSE']._serialized_start=2171
+  _globals['_ABORTUPDATERESPONSE']._serialized_end=2192
+  _globals['_GETNORMREQUEST']._serialized_start=2195
+  _globals['_GETNORMREQUEST']._serialized_end=2386
+  _globals['_GETNORMRESPONSE']._serialized_start=2388
+  _globals['_GETNORMRESPONSE']._serialized_end=2443
+  _globals['_GETCHECKSUMSREQUEST']._serialized_start=2446
+  _globals['_GETCHECKSUMSREQUEST']._serialized_end=2712
+  _globals['_GETCHECKSUMSRESPONSE']._serialized_start=2714
+  _globals['_GETCHECKSUMSRESPONSE']._serialized_end=2808
+  _globals['_TENSORCHECKSUM']._serialized_start=2810
+  _globals['_TENSORCHECKSUM']._serialized_end=2909
+  _globals['_GETVERSIONREQUEST']._serialized_start=2912
+  _globals['_GETVERSIONREQUEST']._serialized_end=3106
+  _globals['_GETVERSIONRESPONSE']._serialized_start=3108
+  _globals['_GETVERSIONRESPONSE']._serialized_end=3195
+  _globals['_WEIGHTSERVICE']._serialized_start=3373
+  _globals['_WEIGHTSERVICE']._serialized_end=4131
 # @@protoc_insertion_point(module_scope)

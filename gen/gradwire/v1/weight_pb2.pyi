@@ -27,7 +27,7 @@ WEIGHT_TRANSPORT_NCCL: WeightTransport
 WEIGHT_TRANSPORT_FILE: WeightTransport
 
 class SyncRequest(_message.Message):
-    __slots__ = ("training_job_id", "sampling_job_id", "operation", "in_flight", "transport", "low_memory", "verify", "log_prob_job_id")
+    __slots__ = ("training_job_id", "sampling_job_id", "operation", "in_flight", "transport", "low_memory", "verify", "log_prob_job_id", "adapter", "merge")
     TRAINING_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,8 @@ class SyncRequest(_message.Message):
     LOW_MEMORY_FIELD_NUMBER: _ClassVar[int]
     VERIFY_FIELD_NUMBER: _ClassVar[int]
     LOG_PROB_JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    MERGE_FIELD_NUMBER: _ClassVar[int]
     training_job_id: int
     sampling_job_id: int
     operation: _operation_pb2.OperationId
@@ -44,10 +46,12 @@ class SyncRequest(_message.Message):
     low_memory: bool
     verify: bool
     log_prob_job_id: int
-    def __init__(self, training_job_id: _Optional[int] = ..., sampling_job_id: _Optional[int] = ..., operation: _Optional[_Union[_operation_pb2.OperationId, _Mapping]] = ..., in_flight: _Optional[_Union[_sampling_pb2.InFlightPolicy, str]] = ..., transport: _Optional[_Union[WeightTransport, str]] = ..., low_memory: bool = ..., verify: bool = ..., log_prob_job_id: _Optional[int] = ...) -> None: ...
+    adapter: str
+    merge: bool
+    def __init__(self, training_job_id: _Optional[int] = ..., sampling_job_id: _Optional[int] = ..., operation: _Optional[_Union[_operation_pb2.OperationId, _Mapping]] = ..., in_flight: _Optional[_Union[_sampling_pb2.InFlightPolicy, str]] = ..., transport: _Optional[_Union[WeightTransport, str]] = ..., low_memory: bool = ..., verify: bool = ..., log_prob_job_id: _Optional[int] = ..., adapter: _Optional[str] = ..., merge: bool = ...) -> None: ...
 
 class SyncResponse(_message.Message):
-    __slots__ = ("weight_version", "size_bytes", "num_tensors", "transport", "export_time", "pause_time", "total_time")
+    __slots__ = ("weight_version", "size_bytes", "num_tensors", "transport", "export_time", "pause_time", "total_time", "adapter")
     WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     NUM_TENSORS_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +59,7 @@ class SyncResponse(_message.Message):
     EXPORT_TIME_FIELD_NUMBER: _ClassVar[int]
     PAUSE_TIME_FIELD_NUMBER: _ClassVar[int]
     TOTAL_TIME_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     weight_version: int
     size_bytes: int
     num_tensors: int
@@ -62,7 +67,20 @@ class SyncResponse(_message.Message):
     export_time: _duration_pb2.Duration
     pause_time: _duration_pb2.Duration
     total_time: _duration_pb2.Duration
-    def __init__(self, weight_version: _Optional[int] = ..., size_bytes: _Optional[int] = ..., num_tensors: _Optional[int] = ..., transport: _Optional[_Union[WeightTransport, str]] = ..., export_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., pause_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., total_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    adapter: str
+    def __init__(self, weight_version: _Optional[int] = ..., size_bytes: _Optional[int] = ..., num_tensors: _Optional[int] = ..., transport: _Optional[_Union[WeightTransport, str]] = ..., export_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., pause_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., total_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., adapter: _Optional[str] = ...) -> None: ...
+
+class UnloadAdapterRequest(_message.Message):
+    __slots__ = ("sampling_job_id", "adapter")
+    SAMPLING_JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    sampling_job_id: int
+    adapter: str
+    def __init__(self, sampling_job_id: _Optional[int] = ..., adapter: _Optional[str] = ...) -> None: ...
+
+class UnloadAdapterResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class TensorSpec(_message.Message):
     __slots__ = ("name", "dtype", "shape", "sha256")
@@ -145,10 +163,12 @@ class AbortUpdateResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class GetNormRequest(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "adapter")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     job_id: int
-    def __init__(self, job_id: _Optional[int] = ...) -> None: ...
+    adapter: str
+    def __init__(self, job_id: _Optional[int] = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class GetNormResponse(_message.Message):
     __slots__ = ("norm", "weight_version")
@@ -159,12 +179,16 @@ class GetNormResponse(_message.Message):
     def __init__(self, norm: _Optional[float] = ..., weight_version: _Optional[int] = ...) -> None: ...
 
 class GetChecksumsRequest(_message.Message):
-    __slots__ = ("job_id", "dtype")
+    __slots__ = ("job_id", "dtype", "adapter", "merged")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    MERGED_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     dtype: _tensor_pb2.DataType
-    def __init__(self, job_id: _Optional[int] = ..., dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ...) -> None: ...
+    adapter: str
+    merged: bool
+    def __init__(self, job_id: _Optional[int] = ..., dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., adapter: _Optional[str] = ..., merged: bool = ...) -> None: ...
 
 class GetChecksumsResponse(_message.Message):
     __slots__ = ("checksums", "weight_version")
@@ -187,10 +211,12 @@ class TensorChecksum(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[_tensor_pb2.DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class GetVersionRequest(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "adapter")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     job_id: int
-    def __init__(self, job_id: _Optional[int] = ...) -> None: ...
+    adapter: str
+    def __init__(self, job_id: _Optional[int] = ..., adapter: _Optional[str] = ...) -> None: ...
 
 class GetVersionResponse(_message.Message):
     __slots__ = ("weight_version", "since")

@@ -64,6 +64,11 @@ class WeightServiceStub(object):
                 request_serializer=gradwire_dot_v1_dot_weight__pb2.AbortUpdateRequest.SerializeToString,
                 response_deserializer=gradwire_dot_v1_dot_weight__pb2.AbortUpdateResponse.FromString,
                 _registered_method=True)
+        self.UnloadAdapter = channel.unary_unary(
+                '/gradwire.v1.WeightService/UnloadAdapter',
+                request_serializer=gradwire_dot_v1_dot_weight__pb2.UnloadAdapterRequest.SerializeToString,
+                response_deserializer=gradwire_dot_v1_dot_weight__pb2.UnloadAdapterResponse.FromString,
+                _registered_method=True)
         self.GetNorm = channel.unary_unary(
                 '/gradwire.v1.WeightService/GetNorm',
                 request_serializer=gradwire_dot_v1_dot_weight__pb2.GetNormRequest.SerializeToString,
@@ -124,6 +129,14 @@ class WeightServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UnloadAdapter(self, request, context):
+        """Take an adapter out of a sampling job. Its requests end with FINISH_REASON_ABORT; its slot is free.
+        One that is not there is NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetNorm(self, request, context):
         """L2 norm of a job's weights.
         """
@@ -172,6 +185,11 @@ def add_WeightServiceServicer_to_server(servicer, server):
                     servicer.AbortUpdate,
                     request_deserializer=gradwire_dot_v1_dot_weight__pb2.AbortUpdateRequest.FromString,
                     response_serializer=gradwire_dot_v1_dot_weight__pb2.AbortUpdateResponse.SerializeToString,
+            ),
+            'UnloadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadAdapter,
+                    request_deserializer=gradwire_dot_v1_dot_weight__pb2.UnloadAdapterRequest.FromString,
+                    response_serializer=gradwire_dot_v1_dot_weight__pb2.UnloadAdapterResponse.SerializeToString,
             ),
             'GetNorm': grpc.unary_unary_rpc_method_handler(
                     servicer.GetNorm,
@@ -329,6 +347,33 @@ class WeightService(object):
             '/gradwire.v1.WeightService/AbortUpdate',
             gradwire_dot_v1_dot_weight__pb2.AbortUpdateRequest.SerializeToString,
             gradwire_dot_v1_dot_weight__pb2.AbortUpdateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gradwire.v1.WeightService/UnloadAdapter',
+            gradwire_dot_v1_dot_weight__pb2.UnloadAdapterRequest.SerializeToString,
+            gradwire_dot_v1_dot_weight__pb2.UnloadAdapterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -56,6 +56,14 @@ class WeightServiceStub:
     ]
     """Give an update up. Always allowed, any number of times."""
 
+    UnloadAdapter: grpc.UnaryUnaryMultiCallable[
+        gradwire.v1.weight_pb2.UnloadAdapterRequest,
+        gradwire.v1.weight_pb2.UnloadAdapterResponse,
+    ]
+    """Take an adapter out of a sampling job. Its requests end with FINISH_REASON_ABORT; its slot is free.
+    One that is not there is NOT_FOUND.
+    """
+
     GetNorm: grpc.UnaryUnaryMultiCallable[
         gradwire.v1.weight_pb2.GetNormRequest,
         gradwire.v1.weight_pb2.GetNormResponse,
@@ -111,6 +119,14 @@ class WeightServiceAsyncStub:
         gradwire.v1.weight_pb2.AbortUpdateResponse,
     ]
     """Give an update up. Always allowed, any number of times."""
+
+    UnloadAdapter: grpc.aio.UnaryUnaryMultiCallable[
+        gradwire.v1.weight_pb2.UnloadAdapterRequest,
+        gradwire.v1.weight_pb2.UnloadAdapterResponse,
+    ]
+    """Take an adapter out of a sampling job. Its requests end with FINISH_REASON_ABORT; its slot is free.
+    One that is not there is NOT_FOUND.
+    """
 
     GetNorm: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.v1.weight_pb2.GetNormRequest,
@@ -177,6 +193,16 @@ class WeightServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[gradwire.v1.weight_pb2.AbortUpdateResponse, collections.abc.Awaitable[gradwire.v1.weight_pb2.AbortUpdateResponse]]:
         """Give an update up. Always allowed, any number of times."""
+
+    @abc.abstractmethod
+    def UnloadAdapter(
+        self,
+        request: gradwire.v1.weight_pb2.UnloadAdapterRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[gradwire.v1.weight_pb2.UnloadAdapterResponse, collections.abc.Awaitable[gradwire.v1.weight_pb2.UnloadAdapterResponse]]:
+        """Take an adapter out of a sampling job. Its requests end with FINISH_REASON_ABORT; its slot is free.
+        One that is not there is NOT_FOUND.
+        """
 
     @abc.abstractmethod
     def GetNorm(

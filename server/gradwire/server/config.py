@@ -76,6 +76,8 @@ class SamplerSettings(_Strict):
     enforce_eager: bool | None = None
     seed: int = Field(default=0, ge=0)
     tool_call_parser: str = "hermes"  # how the model writes tool calls, by vLLM's name; "": it does not
+    max_loras: int = Field(default=0, ge=0, le=256)
+    max_lora_rank: int = Field(default=32, ge=1, le=512)
 
 
 class LimitSettings(_Strict):

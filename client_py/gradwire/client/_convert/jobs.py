@@ -9,6 +9,7 @@ from gradwire.client._convert.enums import enum_from_proto
 from gradwire.client._convert.messages import fill, read
 from gradwire.client._convert.times import duration, moment
 from gradwire.client.types.jobs import (
+    Adapter,
     Job,
     JobConfig,
     JobKind,
@@ -72,6 +73,13 @@ def job_from_proto(message: pb.Job) -> Job:
         config=_config(message),
         facts=_facts(message.facts) if message.HasField("facts") else None,
         built_in=message.built_in,
+        adapters=tuple(_adapter(adapter) for adapter in message.adapters),
+    )
+
+
+def _adapter(message: pb.Adapter) -> Adapter:
+    return Adapter(
+        message.name, message.weight_version, message.training_job_id, message.rank, moment(message, "since")
     )
 
 

@@ -199,6 +199,7 @@ def checkpoint_from_proto(message: training_pb2.Checkpoint) -> Checkpoint:
         name=message.name,
         path=message.path,
         export_path=message.export_path,
+        adapter_path=message.adapter_path,
         weight_version=message.weight_version,
         step=message.step,
         size_bytes=message.size_bytes,

@@ -68,6 +68,7 @@ def sync_from_proto(response: pb.SyncResponse) -> SyncResult:
         export_s=seconds(response.export_time),
         pause_s=seconds(response.pause_time),
         total_s=seconds(response.total_time),
+        adapter=response.adapter,
     )
 
 

@@ -56,6 +56,7 @@ class AsyncSampling:
         params: SamplingParamsLike | None = None,
         *,
         job: JobRef | None = None,
+        adapter: str = "",
         min_weight_version: int = 0,
         cache_salt: str = "",
         priority: int = 0,
@@ -65,13 +66,16 @@ class AsyncSampling:
         """Completions of one or more prompts, whole.
 
         `prompts` is text, token ids, a list of chat messages, or a list of any of these. `params` and
-        keywords such as `max_tokens=64` say how to sample; keywords win. `min_weight_version` raises
+        keywords such as `max_tokens=64` say how to sample; keywords win. `adapter` names one that
+        was synced ("base": the model itself; default: the one synced without a name, where there is one); an
+        unknown one is NotFoundError. `min_weight_version` raises
         FailedPreconditionError when the sampler's weights are older. An unknown parameter is a TypeError.
         """
         request = pb.GenerateRequest(
             job_id=job_id(job),
             prompts=prompts_to_proto(prompts),
             params=params_to_proto(params, sampling),
+            adapter=adapter,
             min_weight_version=min_weight_version,
             cache_salt=cache_salt,
             priority=priority,
@@ -85,6 +89,7 @@ class AsyncSampling:
         params: SamplingParamsLike | None = None,
         *,
         job: JobRef | None = None,
+        adapter: str = "",
         min_weight_version: int = 0,
         cache_salt: str = "",
         priority: int = 0,
@@ -96,6 +101,7 @@ class AsyncSampling:
             job_id=job_id(job),
             prompt=prompt_to_proto(prompt, "prompt"),
             params=params_to_proto(params, sampling),
+            adapter=adapter,
             min_weight_version=min_weight_version,
             cache_salt=cache_salt,
             priority=priority,
@@ -109,6 +115,7 @@ class AsyncSampling:
         *,
         top_k: int = 0,
         job: JobRef | None = None,
+        adapter: str = "",
         min_weight_version: int = 0,
         timeout: float | None = None,
     ) -> tuple[Score, ...]:
@@ -116,13 +123,14 @@ class AsyncSampling:
 
         `completions` are what follows each prompt, text or token ids; without them only the prompts are
         scored. `top_k` also returns that many of the most likely tokens at each place, at most the job's
-        `facts.max_log_probs`. `job` is a sampling or a log-prob job. Log-probs are at temperature 1; the first
-        token of all, which follows nothing, has NaN.
+        `facts.max_log_probs`. `job` is a sampling or a log-prob job; `adapter`, as in `generate`, is one of a
+        sampling job. Log-probs are at temperature 1; the first token of all, which follows nothing, has NaN.
         """
         request = pb.LogProbsRequest(
             job_id=job_id(job),
             items=score_items_to_proto(prompts, completions),
             top_k=top_k,
+            adapter=adapter,
             min_weight_version=min_weight_version,
         )
         return tuple(scores_from_proto(await self._connection.unary(_LOG_PROBS, request, timeout=timeout)))

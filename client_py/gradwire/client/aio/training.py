@@ -150,16 +150,18 @@ class AsyncTraining:
         job: JobRef,
         name: str = "",
         *,
+        merge: bool = False,
         request_id: str | None = None,
         sequence_number: int | None = None,
         timeout: float | None = None,
     ) -> Checkpoint:
         """Writes a checkpoint under `name`, or one of the server's choosing; a taken name is AlreadyExistsError.
 
-        Applied once, as `fwd_bwd` is.
+        Of a LoRA job it holds the adapter, in peft's format; `merge` also writes the whole model with the adapter
+        added, which "checkpoint:NAME" then names. Applied once, as `fwd_bwd` is.
         """
         request = pb.SaveCheckpointRequest(
-            job_id=job_id(job), operation=operation(request_id, sequence_number), name=name
+            job_id=job_id(job), operation=operation(request_id, sequence_number), name=name, merge=merge
         )
         response = await self._connection.unary(_SAVE, request, timeout=timeout)
         return checkpoint_from_proto(response.checkpoint)

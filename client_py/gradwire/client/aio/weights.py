@@ -42,6 +42,8 @@ _BEGIN = Rpc(_SERVICE + "BeginUpdate", pb.BeginUpdateRequest, pb.BeginUpdateResp
 _TRANSFER = Rpc(_SERVICE + "TransferUpdate", pb.TransferUpdateRequest, pb.TransferUpdateResponse, repeatable=False)
 _COMMIT = Rpc(_SERVICE + "CommitUpdate", pb.CommitUpdateRequest, pb.CommitUpdateResponse, repeatable=False)
 _ABORT = Rpc(_SERVICE + "AbortUpdate", pb.AbortUpdateRequest, pb.AbortUpdateResponse, repeatable=True)
+# A second one is told that there is no such adapter.
+_UNLOAD = Rpc(_SERVICE + "UnloadAdapter", pb.UnloadAdapterRequest, pb.UnloadAdapterResponse, repeatable=False)
 _NORM = Rpc(_SERVICE + "GetNorm", pb.GetNormRequest, pb.GetNormResponse, repeatable=True)
 _CHECKSUMS = Rpc(_SERVICE + "GetChecksums", pb.GetChecksumsRequest, pb.GetChecksumsResponse, repeatable=True)
 _VERSION = Rpc(_SERVICE + "GetVersion", pb.GetVersionRequest, pb.GetVersionResponse, repeatable=True)
@@ -63,6 +65,8 @@ class AsyncWeights:
         transport: WeightTransport | str | None = None,
         low_memory: bool = False,
         verify: bool = False,
+        adapter: str = "",
+        merge: bool = False,
         request_id: str | None = None,
         sequence_number: int | None = None,
         timeout: float | None = None,
@@ -74,6 +78,10 @@ class AsyncWeights:
 
         Requests in the sampler go on with the new weights (default "keep"), or "wait", "abort". `verify`
         compares checksums of both sides afterwards. Applied once, however often it is sent.
+
+        Of a LoRA job only the adapter is carried, into one of the sampler's `max_loras` slots under the name
+        `adapter` (default "default": what requests that name none then use); with `merge` the whole model with
+        the adapter added, which any sampler takes.
         """
         request = pb.SyncRequest(
             training_job_id=job_id(training_job),
@@ -84,6 +92,8 @@ class AsyncWeights:
             transport=enum_to_proto(pb.WeightTransport, transport, "transport"),
             low_memory=low_memory,
             verify=verify,
+            adapter=adapter,
+            merge=merge,
         )
         return sync_from_proto(await self._connection.unary(_SYNC, request, timeout=timeout))
 
@@ -158,19 +168,50 @@ class AsyncWeights:
         """Gives an update up. Always allowed, any number of times."""
         await self._connection.unary(_ABORT, pb.AbortUpdateRequest(update_id=update_id), timeout=timeout)
 
-    async def get_norm(self, job: JobRef | None = None, *, timeout: float | None = None) -> WeightNorm:
-        """L2 norm of a job's weights (default: the server's own sampling job's)."""
-        response = await self._connection.unary(_NORM, pb.GetNormRequest(job_id=job_id(job)), timeout=timeout)
+    async def unload_adapter(
+        self, adapter: str = "default", *, sampling_job: JobRef | None = None, timeout: float | None = None
+    ) -> None:
+        """Takes an adapter out of a sampler. Its requests end with finish reason abort; its slot is free."""
+        request = pb.UnloadAdapterRequest(sampling_job_id=job_id(sampling_job), adapter=adapter)
+        await self._connection.unary(_UNLOAD, request, timeout=timeout)
+
+    async def get_norm(
+        self, job: JobRef | None = None, *, adapter: str = "", timeout: float | None = None
+    ) -> WeightNorm:
+        """L2 norm of a job's weights (default: the server's own sampling job's).
+
+        Of a LoRA job, its adapter's. `adapter` is one of a sampling job, as in `sampling.generate`.
+        """
+        request = pb.GetNormRequest(job_id=job_id(job), adapter=adapter)
+        response = await self._connection.unary(_NORM, request, timeout=timeout)
         return WeightNorm(response.norm, response.weight_version)
 
     async def get_checksums(
-        self, job: JobRef | None = None, *, dtype: DataType | str | None = None, timeout: float | None = None
+        self,
+        job: JobRef | None = None,
+        *,
+        dtype: DataType | str | None = None,
+        adapter: str = "",
+        merged: bool = False,
+        timeout: float | None = None,
     ) -> WeightChecksums:
-        """SHA-256 of each tensor; a training job's are converted to `dtype` first."""
-        request = pb.GetChecksumsRequest(job_id=job_id(job), dtype=enum_to_proto(tensor_pb2.DataType, dtype, "dtype"))
+        """SHA-256 of each tensor; a training job's are converted to `dtype` first.
+
+        Of a LoRA job, its adapter's, or `merged` the whole model's with the adapter added. `adapter` is one of a
+        sampling job, as in `sampling.generate`.
+        """
+        request = pb.GetChecksumsRequest(
+            job_id=job_id(job), dtype=enum_to_proto(tensor_pb2.DataType, dtype, "dtype"), adapter=adapter, merged=merged
+        )
         return checksums_from_proto(await self._connection.unary(_CHECKSUMS, request, timeout=timeout))
 
-    async def get_version(self, job: JobRef | None = None, *, timeout: float | None = None) -> WeightVersion:
-        """Version of a job's weights: 0 as loaded, one more a step; a sampler has that of its last sync."""
-        response = await self._connection.unary(_VERSION, pb.GetVersionRequest(job_id=job_id(job)), timeout=timeout)
+    async def get_version(
+        self, job: JobRef | None = None, *, adapter: str = "", timeout: float | None = None
+    ) -> WeightVersion:
+        """Version of a job's weights: 0 as loaded, one more a step; a sampler has that of its last sync.
+
+        `adapter` is one of a sampling job, as in `sampling.generate`.
+        """
+        request = pb.GetVersionRequest(job_id=job_id(job), adapter=adapter)
+        response = await self._connection.unary(_VERSION, request, timeout=timeout)
         return WeightVersion(response.weight_version, moment(response, "since"))

@@ -37,6 +37,7 @@ class Sampling:
         params: SamplingParamsLike | None = None,
         *,
         job: JobRef | None = None,
+        adapter: str = "",
         min_weight_version: int = 0,
         cache_salt: str = "",
         priority: int = 0,
@@ -46,7 +47,9 @@ class Sampling:
         """Completions of one or more prompts, whole.
 
         `prompts` is text, token ids, a list of chat messages, or a list of any of these. `params` and
-        keywords such as `max_tokens=64` say how to sample; keywords win. `min_weight_version` raises
+        keywords such as `max_tokens=64` say how to sample; keywords win. `adapter` names one that
+        was synced ("base": the model itself; default: the one synced without a name, where there is one); an
+        unknown one is NotFoundError. `min_weight_version` raises
         FailedPreconditionError when the sampler's weights are older. An unknown parameter is a TypeError.
         """
         return self._loop.run(
@@ -54,6 +57,7 @@ class Sampling:
                 prompts,
                 params,
                 job=job,
+                adapter=adapter,
                 min_weight_version=min_weight_version,
                 cache_salt=cache_salt,
                 priority=priority,
@@ -68,6 +72,7 @@ class Sampling:
         params: SamplingParamsLike | None = None,
         *,
         job: JobRef | None = None,
+        adapter: str = "",
         min_weight_version: int = 0,
         cache_salt: str = "",
         priority: int = 0,
@@ -81,6 +86,7 @@ class Sampling:
                     prompt,
                     params,
                     job=job,
+                    adapter=adapter,
                     min_weight_version=min_weight_version,
                     cache_salt=cache_salt,
                     priority=priority,
@@ -98,6 +104,7 @@ class Sampling:
         *,
         top_k: int = 0,
         job: JobRef | None = None,
+        adapter: str = "",
         min_weight_version: int = 0,
         timeout: float | None = None,
     ) -> tuple[Score, ...]:
@@ -105,12 +112,18 @@ class Sampling:
 
         `completions` are what follows each prompt, text or token ids; without them only the prompts are
         scored. `top_k` also returns that many of the most likely tokens at each place, at most the job's
-        `facts.max_log_probs`. `job` is a sampling or a log-prob job. Log-probs are at temperature 1; the first
-        token of all, which follows nothing, has NaN.
+        `facts.max_log_probs`. `job` is a sampling or a log-prob job; `adapter`, as in `generate`, is one of a
+        sampling job. Log-probs are at temperature 1; the first token of all, which follows nothing, has NaN.
         """
         return self._loop.run(
             self._async.log_probs(
-                prompts, completions, top_k=top_k, job=job, min_weight_version=min_weight_version, timeout=timeout
+                prompts,
+                completions,
+                top_k=top_k,
+                job=job,
+                adapter=adapter,
+                min_weight_version=min_weight_version,
+                timeout=timeout,
             )
         )
 

@@ -113,17 +113,19 @@ class Training:
         job: JobRef,
         name: str = "",
         *,
+        merge: bool = False,
         request_id: str | None = None,
         sequence_number: int | None = None,
         timeout: float | None = None,
     ) -> Checkpoint:
         """Writes a checkpoint under `name`, or one of the server's choosing; a taken name is AlreadyExistsError.
 
-        Applied once, as `fwd_bwd` is.
+        Of a LoRA job it holds the adapter, in peft's format; `merge` also writes the whole model with the adapter
+        added, which "checkpoint:NAME" then names. Applied once, as `fwd_bwd` is.
         """
         return self._loop.run(
             self._async.save_checkpoint(
-                job, name, request_id=request_id, sequence_number=sequence_number, timeout=timeout
+                job, name, merge=merge, request_id=request_id, sequence_number=sequence_number, timeout=timeout
             )
         )
 

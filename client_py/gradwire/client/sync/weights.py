@@ -43,6 +43,8 @@ class Weights:
         transport: WeightTransport | str | None = None,
         low_memory: bool = False,
         verify: bool = False,
+        adapter: str = "",
+        merge: bool = False,
         request_id: str | None = None,
         sequence_number: int | None = None,
         timeout: float | None = None,
@@ -54,6 +56,10 @@ class Weights:
 
         Requests in the sampler go on with the new weights (default "keep"), or "wait", "abort". `verify`
         compares checksums of both sides afterwards. Applied once, however often it is sent.
+
+        Of a LoRA job only the adapter is carried, into one of the sampler's `max_loras` slots under the name
+        `adapter` (default "default": what requests that name none then use); with `merge` the whole model with
+        the adapter added, which any sampler takes.
         """
         return self._loop.run(
             self._async.sync(
@@ -64,6 +70,8 @@ class Weights:
                 transport=transport,
                 low_memory=low_memory,
                 verify=verify,
+                adapter=adapter,
+                merge=merge,
                 request_id=request_id,
                 sequence_number=sequence_number,
                 timeout=timeout,
@@ -139,16 +147,42 @@ class Weights:
         """Gives an update up. Always allowed, any number of times."""
         self._loop.run(self._async.abort_update(update_id, timeout=timeout))
 
-    def get_norm(self, job: JobRef | None = None, *, timeout: float | None = None) -> WeightNorm:
-        """L2 norm of a job's weights (default: the server's own sampling job's)."""
-        return self._loop.run(self._async.get_norm(job, timeout=timeout))
+    def unload_adapter(
+        self, adapter: str = "default", *, sampling_job: JobRef | None = None, timeout: float | None = None
+    ) -> None:
+        """Takes an adapter out of a sampler. Its requests end with finish reason abort; its slot is free."""
+        self._loop.run(self._async.unload_adapter(adapter, sampling_job=sampling_job, timeout=timeout))
+
+    def get_norm(self, job: JobRef | None = None, *, adapter: str = "", timeout: float | None = None) -> WeightNorm:
+        """L2 norm of a job's weights (default: the server's own sampling job's).
+
+        Of a LoRA job, its adapter's. `adapter` is one of a sampling job, as in `sampling.generate`.
+        """
+        return self._loop.run(self._async.get_norm(job, adapter=adapter, timeout=timeout))
 
     def get_checksums(
-        self, job: JobRef | None = None, *, dtype: DataType | str | None = None, timeout: float | None = None
+        self,
+        job: JobRef | None = None,
+        *,
+        dtype: DataType | str | None = None,
+        adapter: str = "",
+        merged: bool = False,
+        timeout: float | None = None,
     ) -> WeightChecksums:
-        """SHA-256 of each tensor; a training job's are converted to `dtype` first."""
-        return self._loop.run(self._async.get_checksums(job, dtype=dtype, timeout=timeout))
+        """SHA-256 of each tensor; a training job's are converted to `dtype` first.
 
-    def get_version(self, job: JobRef | None = None, *, timeout: float | None = None) -> WeightVersion:
-        """Version of a job's weights: 0 as loaded, one more a step; a sampler has that of its last sync."""
-        return self._loop.run(self._async.get_version(job, timeout=timeout))
+        Of a LoRA job, its adapter's, or `merged` the whole model's with the adapter added. `adapter` is one of a
+        sampling job, as in `sampling.generate`.
+        """
+        return self._loop.run(
+            self._async.get_checksums(job, dtype=dtype, adapter=adapter, merged=merged, timeout=timeout)
+        )
+
+    def get_version(
+        self, job: JobRef | None = None, *, adapter: str = "", timeout: float | None = None
+    ) -> WeightVersion:
+        """Version of a job's weights: 0 as loaded, one more a step; a sampler has that of its last sync.
+
+        `adapter` is one of a sampling job, as in `sampling.generate`.
+        """
+        return self._loop.run(self._async.get_version(job, adapter=adapter, timeout=timeout))

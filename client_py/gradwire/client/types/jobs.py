@@ -164,6 +164,10 @@ class SamplingJobConfig(ShowsOnlySet):
     """Do not compile the model. Default: true on CPU, false on a GPU."""
     seed: int | None = None
     """Seeds requests that have no seed. Default 0."""
+    max_loras: int | None = None
+    """Adapters of LoRA jobs that it can hold at once, 0 to 256. Default 0."""
+    max_lora_rank: int | None = None
+    """Highest rank of an adapter, 1 to 512. Default 32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -217,6 +221,20 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter that a sampling job serves."""
+
+    name: str
+    """It was synced under; "default": without one."""
+    weight_version: int
+    """That of the training job when it was synced."""
+    training_job_id: int
+    """Where it comes from."""
+    rank: int
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job. Wherever a call takes a job, its id does as well."""
 
@@ -236,6 +254,8 @@ class Job:
     """Only of sampling and log-prob jobs."""
     built_in: bool
     """It was made by the server at its start."""
+    adapters: tuple[Adapter, ...] = ()
+    """That it serves to the caller, by name. Only of sampling jobs."""
 
 
 JobRef = Job | int

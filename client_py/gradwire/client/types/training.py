@@ -137,7 +137,7 @@ class Checkpoint:
     path: str
     """Folder on the server."""
     export_path: str
-    """Folder on the server that transformers and vLLM load."""
+    """Folder on the server that transformers and vLLM load; empty for an adapter saved without merge."""
     weight_version: int
     step: int
     """Optimizer steps made before it."""
@@ -145,6 +145,8 @@ class Checkpoint:
     created_at: datetime | None
     job_id: int
     """Job that wrote it."""
+    adapter_path: str = ""
+    """Folder on the server with the adapter of a LoRA job, as peft loads it; empty for other jobs."""
 
 
 @dataclass(frozen=True, slots=True)

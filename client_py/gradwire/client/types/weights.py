@@ -60,6 +60,8 @@ class SyncResult:
     """Time in which the sampler stood still, in seconds."""
     total_s: float
     """All of it, in seconds."""
+    adapter: str = ""
+    """Name of the adapter that was carried; empty: a whole model was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class WeightNorm:
-    """L2 norm of all parameters, summed in float64, tied tensors once."""
+    """L2 norm of all parameters, or of an adapter's, summed in float64, tied tensors once."""
 
     norm: float
     weight_version: int

@@ -230,12 +230,14 @@ class StepResponse(_message.Message):
     def __init__(self, grad_norm: _Optional[float] = ..., lr: _Optional[float] = ..., weight_version: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class SaveCheckpointRequest(_message.Message):
-    __slots__ = ("path", "name")
+    __slots__ = ("path", "name", "merged")
     PATH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    MERGED_FIELD_NUMBER: _ClassVar[int]
     path: str
     name: str
-    def __init__(self, path: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    merged: bool
+    def __init__(self, path: _Optional[str] = ..., name: _Optional[str] = ..., merged: bool = ...) -> None: ...
 
 class SaveCheckpointResponse(_message.Message):
     __slots__ = ("export_path", "weight_version", "step", "nbytes", "created_unix")

@@ -8,7 +8,8 @@ from typing import Any
 from google.protobuf import struct_pb2
 
 from gradwire.server.codec.times import timestamp
-from gradwire.server.domain.jobs import JobKind, JobState
+from gradwire.server.domain.adapters import of_tenant, served
+from gradwire.server.domain.jobs import Adapter, JobKind, JobState
 from gradwire.server.domain.registry import AnyJob
 from gradwire.server.engines.sampling import ModelInfo, SamplerConfig
 from gradwire.server.engines.scoring import DEEPSPEED, VLLM, LogProbConfig
@@ -74,7 +75,7 @@ _SAMPLING = {
     for n in (
         "dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes",
         "gpu_memory_utilization", "tensor_parallel_size", "data_parallel_size", "max_log_probs",
-        "enable_prefix_caching", "enforce_eager", "seed",
+        "enable_prefix_caching", "enforce_eager", "seed", "max_loras", "max_lora_rank",
     )
 }  # fmt: skip
 _LOG_PROB = {
@@ -153,6 +154,8 @@ def _encode_sampling(config: SamplerConfig) -> job_pb2.SamplingJobConfig:
     known = {theirs: getattr(config, ours) for theirs, ours in _SAMPLING.items()}
     # 0 and None mean that the engine decided: absent on the wire.
     given = {k: v for k, v in known.items() if v or isinstance(v, bool) or k == "seed"}
+    if not config.max_loras:
+        del given["max_lora_rank"]
     return job_pb2.SamplingJobConfig(model=config.model, **given)
 
 
@@ -175,14 +178,15 @@ def encode_facts(info: ModelInfo) -> job_pb2.ModelFacts:
     )
 
 
-def encode_job(job: AnyJob) -> job_pb2.Job:
-    """A job as its owner sees it."""
+def encode_job(job: AnyJob, tenant: str) -> job_pb2.Job:
+    """A job as a tenant sees it."""
+    sampling = job.kind is JobKind.SAMPLING
     message = job_pb2.Job(
         job_id=job.job_id,
         kind=_KINDS[job.kind],
         state=_STATES[job.state],  # type: ignore[arg-type]
         model=job.config.model,
-        weight_version=job.weight_version,
+        weight_version=served(job, "", tenant).weight_version if sampling else job.weight_version,
         created_at=timestamp(job.created),
         error=job.error,
         built_in=job.tenant is None,
@@ -196,6 +200,17 @@ def encode_job(job: AnyJob) -> job_pb2.Job:
         message.log_prob.CopyFrom(_encode_log_prob(job.config))
     else:
         message.sampling.CopyFrom(_encode_sampling(job.config))
+        message.adapters.extend(_encode_adapter(adapter) for adapter in of_tenant(job, tenant))
     if job.started:
         message.facts.CopyFrom(encode_facts(job.engine.info))
     return message
+
+
+def _encode_adapter(adapter: Adapter) -> job_pb2.Adapter:
+    return job_pb2.Adapter(
+        name=adapter.name,
+        weight_version=adapter.weight_version,
+        training_job_id=adapter.training_job_id,
+        rank=adapter.rank,
+        since=timestamp(adapter.since),
+    )

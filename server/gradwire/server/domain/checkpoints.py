@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gradwire.server.engines.training import CheckpointInfo
+from gradwire.server.engines.training import ADAPTER_FOLDER, EXPORT_FOLDER, CheckpointInfo
 from gradwire.server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,6 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 METADATA_FILE = "checkpoint.json"
 JOB_FILE = "job_id"
 UNFINISHED = ".partial-"  # what a trainer writes is called .NAME.partial-PID until it is whole
-EXPORT_FOLDER = "hf"
 _MAX = 2**62  # of the numbers in it: room to count on from there
 _MAX_UNIX = 2**37  # seconds; the calendar of a timestamp ends in the year 9999
 
@@ -98,9 +97,17 @@ class CheckpointStore:
         """Folder of a checkpoint's model, whose files are those that were written. Blocks: it reads them all."""
         path = self.existing(tenant, name)
         try:
-            files = {str(file): str(entry["sha256"]) for file, entry in _metadata(path)["files"].items()}
+            facts = _metadata(path)
+            lora = facts.get("lora") is not None
+            files = {str(file): str(entry["sha256"]) for file, entry in facts["files"].items()}
         except (*_UNREADABLE, AttributeError) as error:
             raise _damaged(name, f"{METADATA_FILE} cannot be read ({error})") from error
+        if lora and not any(file.startswith(f"{EXPORT_FOLDER}/") for file in files):
+            raise FailedPrecondition(
+                "CHECKPOINT_IS_AN_ADAPTER",
+                f"the checkpoint {name} holds an adapter and no model: save it with merge to use it as one, or load it "
+                "into a training job with the same lora",
+            )
         for file, sha256 in files.items():
             if file.startswith(f"{EXPORT_FOLDER}/") and _sha256(path / file) != sha256:
                 raise _damaged(name, f"{file} is not what was written")
@@ -137,15 +144,18 @@ def _job_of(path: Path) -> int:
         return 0
 
 
-def _info(path: Path, facts: dict[str, object]) -> CheckpointInfo:
+def _info(path: Path, facts: dict[str, Any]) -> CheckpointInfo:
+    lora = facts.get("lora") is not None
+    exported = not lora or any(str(file).startswith(f"{EXPORT_FOLDER}/") for file in facts["files"])
     return CheckpointInfo(
         name=path.name,
         path=str(path),
-        export_path=str(path / EXPORT_FOLDER),
+        export_path=str(path / EXPORT_FOLDER) if exported else "",
         weight_version=_number(facts["weight_version"]),
         step=_number(facts["step"]),
         nbytes=_number(facts["nbytes"]),
         created_unix=_time(facts["created_unix"]),
+        adapter_path=str(path / ADAPTER_FOLDER) if lora else "",
     )
 
 

@@ -41,6 +41,18 @@ class JobState(StrEnum):
     DESTROYED = "destroyed"
 
 
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter that a sampling job serves."""
+
+    name: str
+    engine_name: str
+    weight_version: int
+    training_job_id: int
+    rank: int
+    since: float  # Unix seconds
+
+
 Engine = TypeVar("Engine", SamplerEngine, TrainingEngine, LogProbEngine)
 
 
@@ -64,6 +76,7 @@ class Job(Generic[Engine]):
     created: float = field(default_factory=time.time)  # Unix seconds
     version_since: float = field(default_factory=time.time)  # Unix seconds
     weight_version: int = 0
+    adapters: dict[tuple[str, str], Adapter] = field(default_factory=dict)  # by tenant and name
     operations: OperationLog = field(init=False)
     _state_before_pause: JobState = JobState.READY
     _watchers: set[asyncio.Queue[str | None]] = field(default_factory=set)

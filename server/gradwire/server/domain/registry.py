@@ -189,6 +189,10 @@ class JobRegistry:
         job.require_working()
         return job
 
+    def holds(self, job_id: int) -> bool:
+        """Whether there is a job of this id, whosever it is."""
+        return job_id in self._jobs
+
     def visible(self, caller: Caller) -> list[AnyJob]:
         """The caller's jobs and the built-in one, by id."""
         return [job for job in self._jobs.values() if job.tenant in (None, caller.tenant)]

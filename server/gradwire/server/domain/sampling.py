@@ -22,14 +22,14 @@ from gradwire.server.engines.weights import MemoryReport
 from gradwire.server.errors import FailedPrecondition, FieldViolation, GradwireError, InvalidArgument, Unavailable
 
 
-def require_version(job: AnyJob, at_least: int) -> None:
-    """Raises FailedPrecondition when the job's weights are older than asked for."""
-    if job.weight_version < at_least:
+def require_version(job: AnyJob, version: int, at_least: int) -> None:
+    """Raises FailedPrecondition when the weights that serve a request are older than asked for."""
+    if version < at_least:
         raise FailedPrecondition(
             "WEIGHTS_TOO_OLD",
-            f"min_weight_version is {at_least}, but {job.name} has version {job.weight_version}; sync first",
+            f"min_weight_version is {at_least}, but {job.name} has version {version}; sync first",
             subject=job.name,
-            metadata={"weight_version": str(job.weight_version)},
+            metadata={"weight_version": str(version)},
         )
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from gradwire.server.domain.adapters import DEFAULT, check_adapter_sync, engine_name, note
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import AnyJob, LogProbJob, SamplingJob, TrainingJob
-from gradwire.server.engines.base import SamplerEngine
 from gradwire.server.engines.sharedmem import SharedSegment
-from gradwire.server.engines.weights import InFlightPolicy, TensorChecksum, WeightManifest
+from gradwire.server.engines.weights import AdapterSpec, InFlightPolicy, TensorChecksum, WeightManifest
 from gradwire.server.errors import GradwireError
 
 WeightTarget: TypeAlias = SamplingJob | LogProbJob
@@ -39,42 +40,59 @@ class WeightSync:
         self._locks: dict[int, asyncio.Lock] = {}
 
     async def sync(
-        self, source: TrainingJob, target: WeightTarget, *, in_flight: InFlightPolicy, verify: bool
-    ) -> SyncReport:
-        """Carry `source`'s weights to `target`. Run it in `source`'s operation log, so that they hold still."""
+        self, source: TrainingJob, target: WeightTarget, *, in_flight: InFlightPolicy, verify: bool,
+        merge: bool = False,
+    ) -> SyncReport:  # fmt: skip
+        """Carry `source`'s weights to `target`. Run it in `source`'s operation log, so that they hold still.
+
+        Of a job that trains an adapter it takes `merge`: the whole model with the adapter added.
+        """
         began = time.monotonic()
         async with self._lock(target):
             target.require_working()  # it may have ended while we waited
             version = source.engine.weight_version
             dtype = SAFETENSORS_DTYPES[target.engine.info.dtype]
-            # A reference is a whole model, whatever part of it trains.
-            merged = target.kind is JobKind.LOG_PROB
-            manifest = await source.engine.weight_manifest(dtype, merged=merged)
-            segment = await asyncio.to_thread(self._segment, source.job_id, target.job_id, manifest.total_bytes)
-            await source.engine.export_weights(segment.name, manifest, merged=merged)
+            segment, manifest = await self._export(source, target, dtype, merged=merge)
             exported = time.monotonic()
             pause_s = await install(target, segment.name, manifest, version, in_flight)
             if verify:
-                await self._verify(source, target, dtype)
-        return SyncReport(
-            weight_version=version,
-            num_bytes=manifest.total_bytes,
-            num_tensors=len(manifest.tensors),
-            export_s=exported - began,
-            pause_s=pause_s,
-            total_s=time.monotonic() - began,
-        )
+                ours, theirs = source.engine.checksums(dtype, merged=merge), target.engine.checksums()
+                _compare(source, target, *await asyncio.gather(ours, theirs))
+        return _report(manifest, version, began, exported, pause_s)
 
-    async def _verify(self, source: TrainingJob, target: WeightTarget, dtype: str) -> None:
-        merged = target.kind is JobKind.LOG_PROB
-        ours, theirs = await asyncio.gather(source.engine.checksums(dtype, merged=merged), target.engine.checksums())
-        different = differing(ours, theirs)
-        if different:
-            raise GradwireError(
-                "CHECKSUM_MISMATCH",
-                f"{len(different)} tensors of {target.name} differ from {source.name} after the sync, "
-                f"first {different[0]}; sync again, and report it if it stays",
-            )
+    async def sync_adapter(
+        self, source: TrainingJob, target: WeightTarget, name: str, tenant: str, *, in_flight: InFlightPolicy,
+        verify: bool, lives: Callable[[int], bool],
+    ) -> SyncReport:  # fmt: skip
+        """Carry only the adapter that `source` trains, under a name. Run it in `source`'s operation log, too."""
+        began = time.monotonic()
+        async with self._lock(target):
+            target.require_working()
+            lora = check_adapter_sync(source, target, name, tenant, lives=lives)
+            sampler: SamplingJob = target  # type: ignore[assignment]  # the check says so
+            version, known = source.engine.weight_version, engine_name(tenant, name)
+            dtype = SAFETENSORS_DTYPES[target.engine.info.dtype]
+            segment, manifest = await self._export(source, target, dtype, merged=False)
+            exported = time.monotonic()
+
+            async def load() -> None:
+                spec = AdapterSpec(lora.rank, lora.alpha)
+                await sampler.engine.update_adapter(known, spec, segment.name, manifest, version)
+                note(sampler, tenant, name, source, version, lora.rank)
+
+            pause_s = await standing_still(sampler, in_flight, load)
+            if verify:
+                ours, theirs = source.engine.checksums(dtype), sampler.engine.checksums(known)
+                _compare(source, target, *await asyncio.gather(ours, theirs))
+        return _report(manifest, version, began, exported, pause_s)
+
+    async def _export(
+        self, source: TrainingJob, target: WeightTarget, dtype: str, *, merged: bool
+    ) -> tuple[SharedSegment, WeightManifest]:
+        manifest = await source.engine.weight_manifest(dtype, merged=merged)
+        segment = await asyncio.to_thread(self._segment, source.job_id, target.job_id, manifest.total_bytes)
+        await source.engine.export_weights(segment.name, manifest, merged=merged)
+        return segment, manifest
 
     def lock(self, job: WeightTarget) -> asyncio.Lock:
         """Held while weights of `job` change."""
@@ -112,25 +130,37 @@ def _drop(segment: SharedSegment) -> None:
 async def install(
     target: WeightTarget, segment: str, manifest: WeightManifest, version: int, in_flight: InFlightPolicy
 ) -> float:
-    """Pause, load, resume; seconds of standstill. The target goes on whatever happens.
+    """Pause, load a whole model, resume; seconds of standstill. The target goes on whatever happens.
 
-    A sampler that a caller has paused stays so. A log-prob engine sees to it itself that no call is answered by
-    two versions, so `in_flight` is nothing to it.
+    A sampler that a caller has paused stays so; requests that name no adapter use the model itself from then on.
+    A log-prob engine sees to it itself that no call is answered by two versions, so `in_flight` is nothing to it.
     """
     if target.kind is JobKind.LOG_PROB:
         return await _install_reference(target, segment, manifest, version)
-    sampler: AnyJob = target
-    engine: SamplerEngine = sampler.engine
+    sampler: SamplingJob = target  # type: ignore[assignment]  # the kind says so
+
+    async def load() -> None:
+        await sampler.engine.update_weights(segment, manifest, version)
+        sampler.set_version(version)
+        for key in [key for key in sampler.adapters if key[1] == DEFAULT]:
+            await sampler.engine.remove_adapter(sampler.adapters.pop(key).engine_name)
+
+    return await standing_still(sampler, in_flight, load)
+
+
+async def standing_still(
+    target: SamplingJob, in_flight: InFlightPolicy, change: Callable[[], Awaitable[None]]
+) -> float:
+    """Change something while nothing is sampled; seconds of standstill."""
     paused = time.monotonic()
     try:
-        await engine.pause(in_flight)
+        await target.engine.pause(in_flight)
         if in_flight is InFlightPolicy.WAIT:
             paused = time.monotonic()
-        await engine.update_weights(segment, manifest, version)
-        target.set_version(version)
+        await change()
     finally:
         if not target.held:
-            await engine.resume()
+            await target.engine.resume()
     return time.monotonic() - paused
 
 
@@ -139,6 +169,28 @@ async def _install_reference(target: AnyJob, segment: str, manifest: WeightManif
     await target.engine.update_weights(segment, manifest, version)
     target.set_version(version)
     return time.monotonic() - began
+
+
+def _report(manifest: WeightManifest, version: int, began: float, exported: float, pause_s: float) -> SyncReport:
+    return SyncReport(
+        weight_version=version,
+        num_bytes=manifest.total_bytes,
+        num_tensors=len(manifest.tensors),
+        export_s=exported - began,
+        pause_s=pause_s,
+        total_s=time.monotonic() - began,
+    )
+
+
+def _compare(
+    source: TrainingJob, target: WeightTarget, ours: list[TensorChecksum], theirs: list[TensorChecksum]
+) -> None:
+    if different := differing(ours, theirs):
+        raise GradwireError(
+            "CHECKSUM_MISMATCH",
+            f"{len(different)} tensors of {target.name} differ from {source.name} after the sync, "
+            f"first {different[0]}; sync again, and report it if it stays",
+        )
 
 
 def differing(left: list[TensorChecksum], right: list[TensorChecksum]) -> list[str]:

@@ -27,7 +27,7 @@ from gradwire.server.engines.training import (
     TrainingBatch,
     TrainingConfig,
 )
-from gradwire.server.engines.weights import InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest
+from gradwire.server.engines.weights import AdapterSpec, InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest
 
 Progress = Callable[[str], None]
 """Called from any thread with a line for people: what a slow start is doing."""
@@ -89,13 +89,26 @@ class SamplerEngine(Tokenizes, Protocol):
         """
 
     async def weight_version(self) -> int:
-        """Version of the weights that sample now."""
+        """Version of the model's own weights that sample now."""
 
-    async def weight_norm(self) -> float:
-        """L2 norm of all parameters, float64 accumulation, tied tensors once."""
+    async def update_adapter(
+        self, name: str, spec: AdapterSpec, segment: str, manifest: WeightManifest, version: int
+    ) -> None:
+        """Load a shared-memory segment's factors as adapter `name`, new or again, in version `version`.
 
-    async def checksums(self) -> list[TensorChecksum]:
-        """Checksums under Hugging Face names (fused tensors taken apart), tied tensors once."""
+        Tensors have the names of peft's files. Call it paused. All or nothing, as `update_weights`. Cached prefixes
+        of an older version are never used again. Raises InvalidArgument when the manifest does not fit the model,
+        FailedPrecondition when `config.max_loras` are held already.
+        """
+
+    async def remove_adapter(self, name: str) -> None:
+        """Forget an adapter; its requests end with finish reason abort. Legal for one that is not there."""
+
+    async def weight_norm(self, adapter: str = "") -> float:
+        """L2 norm of all parameters, or of an adapter's; float64 accumulation, tied tensors once."""
+
+    async def checksums(self, adapter: str = "") -> list[TensorChecksum]:
+        """Checksums under Hugging Face names (fused tensors taken apart), tied tensors once; or of an adapter."""
 
     async def sleep(self, level: int) -> MemoryReport:
         """Give memory back. 1: weights can come back from the host; 2: weights are dropped."""
@@ -140,8 +153,11 @@ class TrainingEngine(Protocol):
     async def step(self, *, lr: float | None = None, max_grad_norm: float | None = None) -> StepResult:
         """Apply the accumulated gradients and clear them. FailedPrecondition when there are none."""
 
-    async def save_checkpoint(self, path: Path, *, name: str) -> CheckpointInfo:
-        """Write model, optimizer, scheduler and random state to `path`, atomically."""
+    async def save_checkpoint(self, path: Path, *, name: str, merged: bool = False) -> CheckpointInfo:
+        """Write model, optimizer, scheduler and random state to `path`, atomically.
+
+        Of a job that trains an adapter: only that, or `merged` also the whole model with the adapter added.
+        """
 
     async def load_checkpoint(self, path: Path) -> StepResult:
         """Continue from a checkpoint; drops accumulated gradients."""

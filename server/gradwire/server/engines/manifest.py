@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from gradwire.server.errors import FieldViolation, InvalidArgument
 ITEM_SIZES = {"F32": 4, "BF16": 2, "F16": 2}
 MAX_VIOLATIONS = 20
 _BUFFERS = (".rotary_emb.inv_freq", ".masked_bias", ".attn.bias")  # in old checkpoints; no parameters
+
+PEFT_PREFIX = "base_model.model."
+_FACTOR = re.compile(rf"{re.escape(PEFT_PREFIX)}(?P<module>.+)\.lora_(?P<factor>[AB])\.weight")
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -46,6 +50,27 @@ def check_manifest(manifest: WeightManifest, shapes: Shapes) -> None:
             violations.append(FieldViolation(f"manifest[{index}]", f"{tensor.name}: {problem}"))
     for name in sorted(set(shapes) - seen):
         violations.append(FieldViolation("manifest", f"{name} is missing; an update carries the whole model"))
+    if violations:
+        raise InvalidArgument(violations[:MAX_VIOLATIONS], reason="MANIFEST_MISMATCH")
+
+
+def check_adapter_manifest(manifest: WeightManifest, shapes: Shapes, rank: int) -> None:
+    """Raises InvalidArgument with a violation per factor (the first 20) that no weight of the model can take."""
+    violations: list[FieldViolation] = []
+    names = {tensor.name for tensor in manifest.tensors}
+    for index, tensor in enumerate(manifest.tensors):
+        place = _FACTOR.fullmatch(tensor.name)
+        weight = shapes.get(f"{place['module']}.weight") if place else None
+        if place is None or weight is None or len(weight) != 2:
+            problem = "the model has no such linear layer"
+        else:
+            expected = {tensor.name: (rank, weight[1]) if place["factor"] == "A" else (weight[0], rank)}
+            problem = _problem(tensor, manifest, expected)
+            other = f"{PEFT_PREFIX}{place['module']}.lora_{'B' if place['factor'] == 'A' else 'A'}.weight"
+            if not problem and other not in names:
+                problem = f"{other} is missing"
+        if problem:
+            violations.append(FieldViolation(f"manifest[{index}]", f"{tensor.name}: {problem}"))
     if violations:
         raise InvalidArgument(violations[:MAX_VIOLATIONS], reason="MANIFEST_MISMATCH")
 

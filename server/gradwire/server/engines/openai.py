@@ -34,6 +34,7 @@ class OpenAiCall:
     request_id: str  # becomes part of the answer's id
     cache_salt: str | None = None  # requests with different salts share no prefix cache
     observer: Observer | None = None
+    adapter: str = ""  # of `SamplerEngine.update_adapter`; empty: the model itself
     counter: Callable[[int], None] | None = None  # told how many tokens each prompt's completions had
 
 

@@ -82,6 +82,7 @@ class SampleRequest:
     stream: bool  # False: the engine may deliver once, at the end
     cache_salt: str | None = None  # isolates the prefix cache between tenants
     priority: int = 0
+    adapter: str = ""  # of `SamplerEngine.update_adapter`; empty: the model itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +180,5 @@ class SamplerConfig:
     enforce_eager: bool | None = None  # None: True on CPU (compiling takes a minute), False on CUDA
     seed: int = 0
     tool_call_parser: str = "hermes"  # how the model writes tool calls, by vLLM's name; "": it does not
+    max_loras: int = 0  # adapters that can be held at once; 0: none
+    max_lora_rank: int = 32  # highest rank of an adapter

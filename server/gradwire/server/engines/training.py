@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+ADAPTER_FOLDER, EXPORT_FOLDER = "adapter", "hf"  # in a checkpoint's
+
 
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig:
@@ -130,7 +132,11 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """A finished checkpoint. `path` is the folder, `export_path` its Hugging Face export."""
+    """A finished checkpoint. `path` is the folder, `export_path` its Hugging Face export.
+
+    Of a job that trains an adapter, `adapter_path` is the adapter in peft's format, and `export_path` is empty unless
+    the merged model was asked for.
+    """
 
     name: str
     path: str
@@ -139,6 +145,7 @@ class CheckpointInfo:
     step: int
     nbytes: int
     created_unix: float
+    adapter_path: str = ""
 
 
 class TrainerPart(StrEnum):

@@ -37,6 +37,14 @@ class WeightManifest:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterSpec:
+    """How the factors of a low-rank adapter work: alpha / rank * B A is added to a weight."""
+
+    rank: int
+    alpha: float
+
+
+@dataclass(frozen=True, slots=True)
 class TensorChecksum:
     """SHA-256 of a tensor's row-major little-endian bytes in `dtype`, under its Hugging Face name."""
 

@@ -15,7 +15,7 @@ from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import CheckpointStore
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.operations import Operation, OperationLog
-from gradwire.server.domain.registry import AnyConfig, JobRegistry
+from gradwire.server.domain.registry import AnyConfig, AnyJob, JobRegistry
 from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.errors import (
     FailedPrecondition,
@@ -23,7 +23,6 @@ from gradwire.server.errors import (
     InvalidArgument,
     NotFound,
     Unavailable,
-    Unimplemented,
 )
 from gradwire.server.models.catalog import RecipeError
 from gradwire.server.models.resolve import ModelNotFoundError
@@ -60,7 +59,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
             configs = await asyncio.to_thread(self._configs, request, caller.tenant)
             lease = request.lease.ToTimedelta().total_seconds() if request.HasField("lease") else None
             jobs = await self._jobs.create(configs, tenant=caller.tenant, lease_s=lease, progress=progress)
-            return job_pb2.CreatedJobs(jobs=[encode_job(job) for job in jobs])
+            return job_pb2.CreatedJobs(jobs=[_encode(job) for job in jobs])
 
         task = asyncio.ensure_future(self._create(request, caller.tenant, apply))
         task.add_done_callback(lambda _: loop.call_soon(lines.put_nowait, None))
@@ -91,10 +90,6 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
             name, path = self._model(request.log_prob.model, tenant, "log_prob.model")
             configs.append(decode_log_prob(request.log_prob, model=name, model_path=path))
         if request.HasField("training"):
-            if request.training.HasField("lora"):
-                raise Unimplemented(
-                    "NOT_IN_THIS_VERSION", "training.lora: this version trains all weights; leave it out"
-                )
             name, path = self._model(request.training.model, tenant, "training.model")
             config = decode_training(request.training, model=name, model_path=path)
             self._check_loss(config)
@@ -116,10 +111,10 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
             raise FailedPrecondition("MODEL_UNAVAILABLE", f"{field}: {error}", subject=name) from error
 
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Any) -> job_pb2.GetJobResponse:
-        return job_pb2.GetJobResponse(job=encode_job(self._jobs.get(request.job_id, current_caller())))
+        return job_pb2.GetJobResponse(job=_encode(self._jobs.get(request.job_id, current_caller())))
 
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Any) -> job_pb2.ListJobsResponse:
-        jobs = [encode_job(job) for job in self._jobs.visible(current_caller())]
+        jobs = [_encode(job) for job in self._jobs.visible(current_caller())]
         return job_pb2.ListJobsResponse(jobs=[job for job in jobs if request.kind in (0, job.kind)])
 
     async def DestroyJob(self, request: job_pb2.DestroyJobRequest, context: Any) -> job_pb2.DestroyJobResponse:
@@ -139,12 +134,12 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         job = self._jobs.get(request.job_id, current_caller())
         lines = job.watch()
         try:
-            await context.write(job_pb2.WatchJobResponse(job=encode_job(job)))
+            await context.write(job_pb2.WatchJobResponse(job=_encode(job)))
             while job.state not in _ENDED or not lines.empty():
                 message = await lines.get()
                 if message is None:
                     raise Unavailable("DRAINING", "the server is shutting down")
-                await context.write(job_pb2.WatchJobResponse(job=encode_job(job), message=message))
+                await context.write(job_pb2.WatchJobResponse(job=_encode(job), message=message))
         finally:
             job.unwatch(lines)
 
@@ -160,3 +155,7 @@ def _at(field: str) -> Iterator[None]:
     except NotFound as error:
         text = f"{field}: {error.message.removeprefix('name: ')}"
         raise NotFound(error.resource_type, error.resource_name, text) from error
+
+
+def _encode(job: AnyJob) -> job_pb2.Job:
+    return encode_job(job, current_caller().tenant)

@@ -14,6 +14,7 @@ import numpy as np
 from gradwire.server.codec import sampling as codec
 from gradwire.server.codec.jobs import IN_FLIGHT, encode_memory
 from gradwire.server.codec.tensor import token_ids_from_bytes
+from gradwire.server.domain.adapters import served
 from gradwire.server.domain.caller import LOCAL_TENANT, current_caller
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import AnyJob, JobRegistry, LogProbJob, SamplingJob
@@ -104,19 +105,22 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self._ids = itertools.count(1)
 
     def _job(self, request: Any) -> SamplingJob:
-        job = self._jobs.sampling(request.job_id, current_caller())
-        require_version(job, getattr(request, "min_weight_version", 0))
-        return job
+        return self._jobs.sampling(request.job_id, current_caller())
+
+    def _served(self, job: AnyJob, request: Any) -> str:
+        """The engine's name of the adapter that the request uses, of a version that it takes."""
+        found = served(job, request.adapter, current_caller().tenant)
+        require_version(job, found.weight_version, request.min_weight_version)
+        return found.engine_name
 
     def _scoring_job(self, request: Any) -> AnyJob:
         """A sampling job, or one that only scores."""
-        job = self._jobs.of_kind(request.job_id, current_caller(), JobKind.SAMPLING, JobKind.LOG_PROB)
-        require_version(job, getattr(request, "min_weight_version", 0))
-        return job
+        return self._jobs.of_kind(request.job_id, current_caller(), JobKind.SAMPLING, JobKind.LOG_PROB)
 
     def _request(
-        self, tokens: TokenIds, params: SamplingParams, *, stream: bool = False, cache_salt: str = "", priority: int = 0
-    ) -> SampleRequest:
+        self, tokens: TokenIds, params: SamplingParams, *, adapter: str, stream: bool = False, cache_salt: str = "",
+        priority: int = 0,
+    ) -> SampleRequest:  # fmt: skip
         # Tenants never share a prefix cache: its timing would tell one what another asked.
         tenant = current_caller().tenant
         return SampleRequest(
@@ -126,16 +130,17 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
             stream=stream,
             cache_salt=f"{tenant}\0{cache_salt}" if cache_salt or tenant != LOCAL_TENANT else None,
             priority=priority,
+            adapter=adapter,
         )
 
     async def Generate(self, request: sampling_pb2.GenerateRequest, context: Any) -> sampling_pb2.GenerateResponse:
         job = self._job(request)
-        engine = job.engine
+        adapter, engine = self._served(job, request), job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
         _check_count(len(request.prompts), params.n)
         prompts = [await tokens_of(engine, p, f"prompts[{i}]") for i, p in enumerate(request.prompts)]
         requests = [
-            self._request(tokens, params, cache_salt=request.cache_salt, priority=request.priority)
+            self._request(tokens, params, adapter=adapter, cache_salt=request.cache_salt, priority=request.priority)
             for tokens in prompts
         ]
         with codec.in_request_terms():
@@ -155,7 +160,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
     async def GenerateStream(self, request: sampling_pb2.GenerateStreamRequest, context: Any) -> None:  # type: ignore[override]
         job = self._job(request)
-        engine = job.engine
+        adapter, engine = self._served(job, request), job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
         tokens = await tokens_of(engine, request.prompt, "prompt")
         start: sampling_pb2.StreamStart | None = sampling_pb2.StreamStart(
@@ -163,7 +168,9 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
             prompt=_encode_prompt(tokens, None),
         )
         end = sampling_pb2.StreamEnd(usage=sampling_pb2.Usage(prompt_tokens=len(tokens)))
-        sampled = self._request(tokens, params, stream=True, cache_salt=request.cache_salt, priority=request.priority)
+        sampled = self._request(
+            tokens, params, adapter=adapter, stream=True, cache_salt=request.cache_salt, priority=request.priority
+        )
         with codec.in_request_terms():
             async with aclosing(sample(job, sampled)) as events:
                 async for event in events:
@@ -182,7 +189,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
     async def LogProbs(self, request: sampling_pb2.LogProbsRequest, context: Any) -> sampling_pb2.LogProbsResponse:
         job = self._scoring_job(request)
-        engine = job.engine
+        adapter, engine = self._served(job, request), job.engine
         if request.top_k > engine.info.max_log_probs:
             raise InvalidArgument.at("top_k", f"is {request.top_k}; this job gives at most {engine.info.max_log_probs}")
         pairs = [await self._pair(engine, item, f"items[{i}]") for i, item in enumerate(request.items)]
@@ -195,7 +202,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
             return sampling_pb2.LogProbsResponse(scores=scores)
         # One token is sampled and thrown away: an engine that samples scores only what it then continues.
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_log_probs=request.top_k)
-        requests = [self._request(np.concatenate(pair), params) for pair in pairs]
+        requests = [self._request(np.concatenate(pair), params, adapter=adapter) for pair in pairs]
         results = await _sample_all(job, requests, [f"items[{i}].prompt" for i in range(len(pairs))])
         return sampling_pb2.LogProbsResponse(
             scores=[_encode_score(p, r.prompt, _version_of(r)) for p, r in zip(pairs, results, strict=True)]

@@ -48,6 +48,7 @@ def encode_checkpoint(info: CheckpointInfo, job_id: int) -> training_pb2.Checkpo
         name=info.name,
         path=info.path,
         export_path=info.export_path,
+        adapter_path=info.adapter_path,
         weight_version=info.weight_version,
         step=info.step,
         size_bytes=info.nbytes,
@@ -198,12 +199,14 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
     ) -> training_pb2.SaveCheckpointResponse:
         job = self._job(request)
         tenant = current_caller().tenant
+        if request.merge and job.engine.config.lora is None:
+            raise InvalidArgument.at("merge", f"{job.name} trains all weights; this is for jobs made with lora")
 
         async def apply() -> training_pb2.Checkpoint:
             wish = f"job-{job.job_id}-version-{job.engine.weight_version}"
             name = request.name or self._checkpoints.free_name(tenant, wish)
             with self._checkpoints.new(tenant, name) as path:
-                info = await job.engine.save_checkpoint(path, name=name)
+                info = await job.engine.save_checkpoint(path, name=name, merged=request.merge)
                 await asyncio.to_thread(self._checkpoints.note_job, path, job.job_id)
             return encode_checkpoint(info, job.job_id)
 

@@ -9,9 +9,10 @@ from typing import Any
 from gradwire.server.codec.jobs import IN_FLIGHT
 from gradwire.server.codec.tensor import dtype_name
 from gradwire.server.codec.times import duration, timestamp
+from gradwire.server.domain.adapters import DEFAULT, served, unload
 from gradwire.server.domain.caller import Caller, current_caller
 from gradwire.server.domain.jobs import JobKind
-from gradwire.server.domain.registry import JobRegistry
+from gradwire.server.domain.registry import JobRegistry, TrainingJob
 from gradwire.server.domain.training import guarded, operate
 from gradwire.server.domain.updates import IncomingTensor, WeightUpdates
 from gradwire.server.domain.weights import SAFETENSORS_DTYPES, SyncReport, WeightSync, WeightTarget
@@ -49,10 +50,17 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
         source = self._jobs.training(request.training_job_id, caller, field="training_job_id")
         target = self._target(request, caller)
         _check_transport(request.transport)
+        name = _adapter_name(request, source)
+        merge = request.merge or target.kind is JobKind.LOG_PROB  # a reference is a whole model, whatever part trains
 
         async def apply() -> SyncReport:
             policy = IN_FLIGHT.get(request.in_flight, InFlightPolicy.KEEP)
-            return await self._sync.sync(source, target, in_flight=policy, verify=request.verify)
+            if not name:
+                return await self._sync.sync(source, target, in_flight=policy, verify=request.verify, merge=merge)
+            return await self._sync.sync_adapter(
+                source, target, name, caller.tenant,
+                in_flight=policy, verify=request.verify, lives=self._jobs.holds,
+            )  # fmt: skip
 
         timed = await operate(source, await operation_of("Sync", request), apply, timeout=time_left(context))
         report = timed.value
@@ -64,7 +72,21 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
             export_time=duration(report.export_s),
             pause_time=duration(report.pause_s),
             total_time=duration(report.total_s),
+            adapter=name,
         )
+
+    async def UnloadAdapter(
+        self, request: weight_pb2.UnloadAdapterRequest, context: Any
+    ) -> weight_pb2.UnloadAdapterResponse:
+        caller = current_caller()
+        job = self._jobs.sampling(request.sampling_job_id, caller, field="sampling_job_id")
+
+        async def apply() -> None:
+            async with self._sync.lock(job):
+                await unload(job, request.adapter, caller.tenant)
+
+        await asyncio.shield(asyncio.ensure_future(apply()))  # a caller that goes away must not leave half of it
+        return weight_pb2.UnloadAdapterResponse()
 
     async def BeginUpdate(self, request: weight_pb2.BeginUpdateRequest, context: Any) -> weight_pb2.BeginUpdateResponse:
         caller = current_caller()
@@ -109,8 +131,12 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
     async def GetNorm(self, request: weight_pb2.GetNormRequest, context: Any) -> weight_pb2.GetNormResponse:
         job = self._jobs.get(request.job_id, current_caller())
         job.require_working()
-        norm = await guarded(job, job.engine.weight_norm)
-        return weight_pb2.GetNormResponse(norm=norm, weight_version=job.weight_version)
+        if job.kind is JobKind.TRAINING:
+            norm = await guarded(job, job.engine.weight_norm)
+            return weight_pb2.GetNormResponse(norm=norm, weight_version=job.weight_version)
+        found = served(job, request.adapter, current_caller().tenant)
+        norm = await guarded(job, lambda: job.engine.weight_norm(*found.which))
+        return weight_pb2.GetNormResponse(norm=norm, weight_version=found.weight_version)
 
     async def GetChecksums(
         self, request: weight_pb2.GetChecksumsRequest, context: Any
@@ -119,16 +145,21 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
         job.require_working()
         if job.kind is JobKind.TRAINING:
             dtype = dtype_name(request.dtype) if request.dtype else job.config.dtype
-            found = await guarded(job, lambda: job.engine.checksums(SAFETENSORS_DTYPES[dtype]))
+            merged = request.merged and job.engine.config.lora is not None
+            found = await guarded(job, lambda: job.engine.checksums(SAFETENSORS_DTYPES[dtype], merged=merged))
+            version = job.weight_version
         else:
-            found = await guarded(job, job.engine.checksums)
-        return weight_pb2.GetChecksumsResponse(
-            checksums=[_encode_checksum(c) for c in found], weight_version=job.weight_version
-        )
+            by = served(job, request.adapter, current_caller().tenant)
+            found = await guarded(job, lambda: job.engine.checksums(*by.which))
+            version = by.weight_version
+        return weight_pb2.GetChecksumsResponse(checksums=[_encode_checksum(c) for c in found], weight_version=version)
 
     async def GetVersion(self, request: weight_pb2.GetVersionRequest, context: Any) -> weight_pb2.GetVersionResponse:
         job = self._jobs.get(request.job_id, current_caller())
-        return weight_pb2.GetVersionResponse(weight_version=job.weight_version, since=timestamp(job.version_since))
+        if job.kind is JobKind.TRAINING:
+            return weight_pb2.GetVersionResponse(weight_version=job.weight_version, since=timestamp(job.version_since))
+        found = served(job, request.adapter, current_caller().tenant)
+        return weight_pb2.GetVersionResponse(weight_version=found.weight_version, since=timestamp(found.since))
 
     async def expire_forever(self) -> None:
         """Give up updates that nobody feeds, until cancelled."""
@@ -144,6 +175,20 @@ def _check_transport(transport: weight_pb2.WeightTransport) -> None:
             "TRANSPORT_UNAVAILABLE",
             f"transport: this server does not carry weights by {name}; it does by WEIGHT_TRANSPORT_SHARED_MEMORY",
         )
+
+
+def _adapter_name(request: weight_pb2.SyncRequest, source: TrainingJob) -> str:
+    """The name that an adapter alone goes under; empty for a whole model. Raises InvalidArgument."""
+    if source.engine.config.lora is None:
+        for field in ("adapter", "merge"):
+            if getattr(request, field):
+                raise InvalidArgument.at(field, f"{source.name} trains all weights; this is for jobs made with lora")
+        return ""
+    if request.merge and request.adapter:
+        raise InvalidArgument.at("adapter", "goes without merge: a merged sync carries a whole model")
+    if request.log_prob_job_id and request.adapter:
+        raise InvalidArgument.at("adapter", "is for sampling jobs: a log-prob job takes the whole model, merged")
+    return "" if request.merge or request.log_prob_job_id else request.adapter or DEFAULT
 
 
 def _encode_checksum(checksum: TensorChecksum) -> weight_pb2.TensorChecksum:

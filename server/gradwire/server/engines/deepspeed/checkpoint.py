@@ -2,6 +2,7 @@
 
     DIR/checkpoint.json       steps, version, files with sizes and SHA-256; written last
     DIR/hf/                   config, tokenizer, model.safetensors: what from_pretrained and vLLM load
+    DIR/adapter/              of a job that trains an adapter: what peft loads; hf/ is then the merged model, if wanted
     DIR/optimizer.safetensors master/NAME (bf16 jobs), exp_avg/NAME, exp_avg_sq/NAME or momentum_buffer/NAME
     DIR/random.safetensors    random states of rank 0
 
@@ -24,17 +25,19 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from gradwire.server.engines.deepspeed.lora import peft_lora_config, targets_of
 from gradwire.server.engines.deepspeed.optimizer import state_keys
-from gradwire.server.engines.deepspeed.parameters import FullState
+from gradwire.server.engines.deepspeed.parameters import FullState, MergedWeights, Weights
 from gradwire.server.engines.deepspeed.schedule import learning_rate
 from gradwire.server.engines.deepspeed.tensorfile import DTYPE_NAMES, Entry, TensorFileWriter
 from gradwire.server.engines.deepspeed.trainer import Trainer
-from gradwire.server.engines.training import CheckpointInfo, StepResult
+from gradwire.server.engines.training import ADAPTER_FOLDER, EXPORT_FOLDER, CheckpointInfo, StepResult
 from gradwire.server.errors import AlreadyExists, FailedPrecondition, GradwireError, NotFound, ResourceExhausted
 
 FORMAT = 1
 MANIFEST = "checkpoint.json"
-MODEL, OPTIMIZER, RANDOM = "hf/model.safetensors", "optimizer.safetensors", "random.safetensors"
+MODEL, OPTIMIZER, RANDOM = f"{EXPORT_FOLDER}/model.safetensors", "optimizer.safetensors", "random.safetensors"
+ADAPTER = f"{ADAPTER_FOLDER}/adapter_model.safetensors"
 TOKENIZER_PATTERNS = ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "chat_template*", "*.model")
 
 
@@ -51,28 +54,33 @@ class Manifest:
     created_unix: float
     nbytes: int  # of all files listed
     files: dict[str, dict[str, Any]]  # by path in the folder: nbytes, sha256
+    lora: dict[str, Any] | None = None  # rank, alpha, modules of an adapter
 
 
-def save_checkpoint(trainer: Trainer, path: Path, name: str) -> CheckpointInfo:
-    """Write a checkpoint to `path`, which must not exist.
+def save_checkpoint(trainer: Trainer, path: Path, name: str, *, merged: bool = False) -> CheckpointInfo:
+    """Write a checkpoint to `path`, which must not exist. `merged`: an adapter's model, too.
 
     Raises AlreadyExists; ResourceExhausted when the disk is full; the job is unharmed either way.
     """
     trainer.ranks.attempt(lambda: _refuse_existing(path, trainer.ranks.rank))
-    writer = _Writer(trainer, path, name) if trainer.ranks.rank == 0 else None
+    lora = trainer.config.lora is not None
+    export = str(path / EXPORT_FOLDER) if merged or not lora else ""
+    writer = _Writer(trainer, path, name, export=bool(export)) if trainer.ranks.rank == 0 else None
     try:
-        _write_weights(trainer, writer)
+        _write_weights(FullState(trainer), writer, _weights_file(trainer))
+        if lora and merged:
+            _write_weights(MergedWeights(trainer), writer, MODEL)
         _write_optimizer(trainer, writer)
         manifest = trainer.ranks.attempt(lambda: writer.finish() if writer else None)
     finally:
         if writer is not None:
             writer.discard()
     if manifest is None:
-        return CheckpointInfo(name, str(path), str(path / "hf"), trainer.weight_version, trainer.steps, 0, 0.0)
+        return CheckpointInfo(name, str(path), export, trainer.weight_version, trainer.steps, 0, 0.0)
     return CheckpointInfo(
         name=name,
         path=str(path),
-        export_path=str(path / "hf"),
+        export_path=export,
         weight_version=manifest.weight_version,
         step=manifest.step,
         nbytes=manifest.nbytes,
@@ -96,7 +104,7 @@ def load_checkpoint(trainer: Trainer, path: Path) -> StepResult:
     trainer.gradients.clear()
     trainer.accumulated = 0
     state.reset_optimizer(manifest.step, keys)
-    with safe_open(path / MODEL, "pt") as model, safe_open(path / OPTIMIZER, "pt") as moments:
+    with safe_open(path / _weights_file(trainer), "pt") as model, safe_open(path / OPTIMIZER, "pt") as moments:
         for parameter in state.parameters:
             weights = moments.get_tensor(masters + parameter) if masters else model.get_tensor(parameter)
             state.set_master(parameter, weights)
@@ -113,11 +121,12 @@ def load_checkpoint(trainer: Trainer, path: Path) -> StepResult:
 class _Writer:
     """Rank 0's side of a save. After an error it stays quiet, so that the collectives run to their end."""
 
-    def __init__(self, trainer: Trainer, path: Path, name: str) -> None:
+    def __init__(self, trainer: Trainer, path: Path, name: str, *, export: bool) -> None:
         self.error: GradwireError | None = None
         self._trainer = trainer
         self._path = path
         self._name = name
+        self._export = export
         self._partial = path.parent / f".{path.name}.partial-{os.getpid()}"
         self._files: dict[str, dict[str, Any]] = {}
         self.guard(self._begin)
@@ -164,17 +173,21 @@ class _Writer:
     def _begin(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self._partial, ignore_errors=True)
-        (self._partial / "hf").mkdir(parents=True)
+        for folder in self._folders():
+            folder.mkdir(parents=True)
+
+    def _folders(self) -> list[Path]:
+        lora = self._trainer.config.lora is not None
+        wanted = {ADAPTER_FOLDER: lora, EXPORT_FOLDER: self._export}
+        return [self._partial / name for name, is_wanted in wanted.items() if is_wanted]
 
     def _finish(self) -> Manifest:
-        hf, source = self._partial / "hf", Path(self._trainer.config.model_path)
-        self._trainer.policy.hf_config.save_pretrained(hf)
-        if self._trainer.policy.hf_generation_config is not None:
-            self._trainer.policy.hf_generation_config.save_pretrained(hf)
-        for pattern in TOKENIZER_PATTERNS:
-            for file in source.glob(pattern):
-                if file.is_file():
-                    shutil.copyfile(file, hf / file.name)
+        if self._export:
+            self._write_model_files(self._partial / EXPORT_FOLDER)
+        if self._trainer.config.lora is not None:
+            config = peft_lora_config(self._trainer.config.lora, self._adapted())
+            config.base_model_name_or_path, config.inference_mode = self._trainer.config.model_path, True
+            config.save_pretrained(self._partial / ADAPTER_FOLDER)
         self._write_random()
         for file in sorted(self._partial.rglob("*")):
             relative = str(file.relative_to(self._partial))
@@ -191,14 +204,28 @@ class _Writer:
             created_unix=time.time(),
             nbytes=sum(file["nbytes"] for file in self._files.values()),
             files=self._files,
+            lora=_lora_facts(self._trainer),
         )
         (self._partial / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
-        for durable in (self._partial / MANIFEST, hf, self._partial):
+        for durable in (self._partial / MANIFEST, *self._folders(), self._partial):
             _fsync(durable)
         _refuse_existing(self._path, 0)
         self._partial.rename(self._path)
         _fsync(self._path.parent)
         return manifest
+
+    def _adapted(self) -> list[str]:
+        return targets_of(list(self._trainer.policy.trained_parameters()))
+
+    def _write_model_files(self, hf: Path) -> None:
+        """What makes a folder of weights a model: configuration and tokenizer."""
+        self._trainer.policy.hf_config.save_pretrained(hf)
+        if self._trainer.policy.hf_generation_config is not None:
+            self._trainer.policy.hf_generation_config.save_pretrained(hf)
+        for pattern in TOKENIZER_PATTERNS:
+            for file in Path(self._trainer.config.model_path).glob(pattern):
+                if file.is_file():
+                    shutil.copyfile(file, hf / file.name)
 
     def _write_random(self) -> None:
         states = {"torch_cpu": torch.get_rng_state()}
@@ -214,16 +241,27 @@ class _Writer:
         self._files[file] = {"nbytes": (self._partial / file).stat().st_size, "sha256": sha256}
 
 
-def _write_weights(trainer: Trainer, writer: _Writer | None) -> None:
-    state = FullState(trainer)
+def _weights_file(trainer: Trainer) -> str:
+    return ADAPTER if trainer.config.lora is not None else MODEL
+
+
+def _lora_facts(trainer: Trainer) -> dict[str, Any] | None:
+    lora = trainer.config.lora
+    if lora is None:
+        return None
+    modules = sorted({name.rpartition(".lora_")[0] for name in trainer.policy.trained_parameters()})
+    return {"rank": lora.rank, "alpha": float(lora.alpha), "modules": modules}
+
+
+def _write_weights(state: Weights, writer: _Writer | None, path: str) -> None:
     dtype = DTYPE_NAMES[next(iter(state.parameters.values())).dtype]
-    file = writer.open(MODEL, [Entry(name, dtype, state.shape(name)) for name in state.parameters]) if writer else None
+    file = writer.open(path, [Entry(name, dtype, state.shape(name)) for name in state.parameters]) if writer else None
     for name in state.parameters:
         with state.weight(name) as weight:
             if writer is not None and file is not None:
                 writer.guard(lambda name=name, weight=weight: file.add(name, weight))  # type: ignore[misc]
     if writer is not None:
-        writer.close(MODEL, file)
+        writer.close(path, file)
 
 
 def _write_optimizer(trainer: Trainer, writer: _Writer | None) -> None:
@@ -259,7 +297,8 @@ def _checked(trainer: Trainer, path: Path) -> Manifest:
         raise _damaged(path, f"{MANIFEST} cannot be read ({error})") from error
     if manifest.format != FORMAT:
         raise _damaged(path, f"it has format {manifest.format}, this server reads {FORMAT}")
-    for needed in (MODEL, OPTIMIZER, RANDOM):
+    _check_alike(trainer, path, manifest)
+    for needed in (_weights_file(trainer), OPTIMIZER, RANDOM):
         if needed not in files:
             raise _damaged(path, f"{MANIFEST} lists no {needed}")
     for name, (nbytes, sha256) in files.items():
@@ -274,19 +313,32 @@ def _checked(trainer: Trainer, path: Path) -> Manifest:
     return manifest
 
 
-def _check_fits(trainer: Trainer, path: Path, manifest: Manifest) -> None:
-    for what, theirs, ours in (
+def _whose(lora: dict[str, Any] | None) -> str:
+    return "of a whole model" if lora is None else "of an adapter"
+
+
+def _check_alike(trainer: Trainer, path: Path, manifest: Manifest) -> None:
+    """Whether the job is of the checkpoint's kind."""
+    theirs, ours = manifest.lora, _lora_facts(trainer)
+    facts: list[tuple[str, Any, Any]] = [
         ("dtype", manifest.dtype, trainer.config.dtype),
         ("optimizer", manifest.optimizer, trainer.config.optimizer.name),
-    ):
-        if theirs != ours:
+        ("weights", _whose(theirs), _whose(ours)),
+    ]
+    if theirs is not None and ours is not None:
+        facts = facts[:2] + [(f"an adapter whose {key} is", theirs.get(key), ours[key]) for key in ours]
+    for what, saved, own in facts:
+        if saved != own:
             raise FailedPrecondition(
-                "CHECKPOINT_DOES_NOT_FIT", f"the checkpoint {path.name} has {what} {theirs}, the job has {ours}"
+                "CHECKPOINT_DOES_NOT_FIT", f"the checkpoint {path.name} has {what} {saved}, the job has {own}"
             )
+
+
+def _check_fits(trainer: Trainer, path: Path, manifest: Manifest) -> None:
     state = FullState(trainer)
     kinds = ["master/"] if manifest.dtype == "bfloat16" else []
     kinds += [f"{key}/" for key in state_keys(trainer.config.optimizer)] if manifest.step else []
-    wanted = {MODEL: [""], OPTIMIZER: kinds}
+    wanted = {_weights_file(trainer): [""], OPTIMIZER: kinds}
     for file, prefixes in wanted.items():
         try:
             with safe_open(path / file, "pt") as tensors:

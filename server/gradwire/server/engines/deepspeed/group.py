@@ -24,6 +24,7 @@ from gradwire.server.engines.deepspeed.operations import WorkerGroup
 from gradwire.server.engines.deepspeed.packing import split_rows
 from gradwire.server.engines.progress import still
 from gradwire.server.engines.training import (
+    ADAPTER_FOLDER,
     CheckpointInfo,
     ForwardResult,
     FwdBwdResult,
@@ -170,9 +171,9 @@ class DeepSpeedTrainer:
         (first, *_) = await self._group.operate("Step", self._alike(request), self._take_version)
         return StepResult(first.grad_norm, first.lr, first.weight_version, first.step)
 
-    async def save_checkpoint(self, path: Path, *, name: str) -> CheckpointInfo:
+    async def save_checkpoint(self, path: Path, *, name: str, merged: bool = False) -> CheckpointInfo:
         """Write a checkpoint to the folder `path`, atomically. AlreadyExists when there is one."""
-        request = pb.SaveCheckpointRequest(path=str(path), name=name)
+        request = pb.SaveCheckpointRequest(path=str(path), name=name, merged=merged)
         (first, *_) = await self._group.operate("SaveCheckpoint", self._alike(request))
         return CheckpointInfo(
             name=name,
@@ -182,6 +183,7 @@ class DeepSpeedTrainer:
             step=first.step,
             nbytes=first.nbytes,
             created_unix=first.created_unix,
+            adapter_path=str(path / ADAPTER_FOLDER) if self._config.lora else "",
         )
 
     async def load_checkpoint(self, path: Path) -> StepResult:

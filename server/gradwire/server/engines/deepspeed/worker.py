@@ -147,7 +147,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
         def action() -> pb.SaveCheckpointResponse:
             from gradwire.server.engines.deepspeed.checkpoint import save_checkpoint
 
-            info = save_checkpoint(self.trainer, Path(request.path), request.name)
+            info = save_checkpoint(self.trainer, Path(request.path), request.name, merged=request.merged)
             return pb.SaveCheckpointResponse(
                 export_path=info.export_path,
                 weight_version=info.weight_version,

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.server.engines.base import Progress
-from gradwire.server.engines.manifest import Shapes, check_manifest, folder_shapes
+from gradwire.server.engines.manifest import Shapes, check_adapter_manifest, check_manifest, folder_shapes
 from gradwire.server.engines.progress import still
 from gradwire.server.engines.render import Renderer, check_length
 from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SamplerConfig, SampleRequest, TokenIds
+from gradwire.server.engines.vllm.adapters import Adapters
 from gradwire.server.engines.vllm.checks import check_priority, check_prompt
 from gradwire.server.engines.vllm.coalesce import Coalescer, set_interval
 from gradwire.server.engines.vllm.errors import translated
@@ -28,7 +29,8 @@ from gradwire.server.engines.vllm.outputs import OutputReader
 from gradwire.server.engines.vllm.params import to_vllm
 from gradwire.server.engines.vllm.sleeping import TAGS, SleepState
 from gradwire.server.engines.vllm.updates import WeightUpdates
-from gradwire.server.engines.weights import InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest
+from gradwire.server.engines.vllm.versions import Versions, version_in
+from gradwire.server.engines.weights import AdapterSpec, InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest
 from gradwire.server.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -45,8 +47,10 @@ class VllmSampler:
     def __init__(self, config: SamplerConfig) -> None:
         self.config = config
         self._link = EngineLink()
-        self._sleep = SleepState(self._link)
-        self._updates = WeightUpdates(self._link)
+        self._versions = Versions()
+        self._sleep = SleepState(self._link, self._versions)
+        self._updates = WeightUpdates(self._link, self._versions)
+        self._adapters = Adapters(self._link, self._versions, capacity=config.max_loras)
         self._renderer: Renderer | None = None
         self._info: ModelInfo | None = None
         self._openai: OpenAiServing | None = None
@@ -78,14 +82,14 @@ class VllmSampler:
             await self._link.start(self.config)
         self._info = self._describe(folder, self._renderer)
         self._openai = await asyncio.to_thread(self._make_openai, self._info)
-        await self._link.call(self._link.llm.update_weight_version("0"))
+        await self._link.call(self._link.llm.update_weight_version(self._versions.text()))
         progress(f"{self.config.model} is ready: {self._info.dtype}, context {self._info.max_model_len}")
 
     def _make_openai(self, info: ModelInfo) -> OpenAiServing:
         def require_awake() -> None:
             self._sleep.require_awake(TAGS)
 
-        engine = GuardedEngine(self._link, require_awake, self._states)
+        engine = GuardedEngine(self._link, require_awake, self._states, self._adapters)
         return OpenAiServing(engine, info, tool_parser=self.config.tool_call_parser or None)
 
     @property
@@ -143,9 +147,11 @@ class VllmSampler:
         self._sleep.require_awake(TAGS)
         room = check_prompt(request.prompt_token_ids, self.info)
         check_priority(request.priority)
+        adapter = self._adapters.number(request.adapter)
         queue = await self._add(request, room)
         if self._sleep:  # it fell asleep meanwhile, and would hold the request until it wakes
             await self._link.llm.abort(queue.request_id, internal=True)
+            self._adapters.closed(request.adapter, queue.request_id)
             self._sleep.require_awake(TAGS)
         states = self._states(queue, request.params.n)
         reader = OutputReader(
@@ -153,6 +159,7 @@ class VllmSampler:
             prompt_log_probs=request.params.prompt_log_probs,
             log_probs=request.params.log_probs,
             states=states,
+            adapter=adapter,
         )
         pace, interval = self._coalescer, 1
         pace.open()
@@ -170,6 +177,7 @@ class VllmSampler:
                     yield event
         finally:
             pace.close()
+            self._adapters.closed(request.adapter, queue.request_id)
             if not finished:
                 await self._link.llm.abort(queue.request_id, internal=True)
             queue.close()
@@ -182,11 +190,16 @@ class VllmSampler:
         with translated(request.params):
             prompt = tokens_input([int(token) for token in request.prompt_token_ids], cache_salt=request.cache_salt)
             params = to_vllm(request.params, stream=request.stream, room=room, stream_interval=self._coalescer.interval)
-            try:
-                return await self._link.llm.add_request(request_id, prompt, params, priority=int(request.priority))
-            except asyncio.CancelledError:
-                await self._link.llm.abort(request_id)  # it may be half in
-                raise
+            with self._adapters.entering(request.adapter) as lora:
+                try:
+                    queue = await self._link.llm.add_request(
+                        request_id, prompt, params, priority=int(request.priority), lora_request=lora
+                    )
+                except asyncio.CancelledError:
+                    await self._link.llm.abort(request_id)  # it may be half in
+                    raise
+                self._adapters.opened(request.adapter, queue.request_id)
+                return queue
 
     def _states(self, queue: RequestOutputCollector, n: int, *, texts: bool = False) -> dict[int, RequestState]:
         """vLLM's records of the request's completions, by index. `texts`: log-probs come with their tokens' text."""
@@ -241,18 +254,42 @@ class VllmSampler:
             await self._updates.apply(segment, manifest, version)
 
     async def weight_version(self) -> int:
-        """Version of the weights that sample now; 0 for those of the model's folder."""
-        return int(await self._link.call(self._link.llm.get_weight_version()))
+        """Version of the model's own weights that sample now; 0 for those of its folder."""
+        return version_in(await self._link.call(self._link.llm.get_weight_version()), 0)
 
-    async def weight_norm(self) -> float:
-        """L2 norm of all parameters, float64 accumulation, tied tensors once."""
-        self._sleep.require_awake(("weights",))
-        return float((await self._link.workers("squared_norm"))[0]) ** 0.5
+    async def update_adapter(
+        self, name: str, spec: AdapterSpec, segment: str, manifest: WeightManifest, version: int
+    ) -> None:
+        """Load a shared-memory segment's factors as adapter `name` in version `version`; call it paused.
 
-    async def checksums(self) -> list[TensorChecksum]:
-        """Checksums under Hugging Face names, in the engine's dtype, tied tensors once."""
+        All or nothing: on any error the adapter stays as it was, or is not there. Requests that are frozen by
+        KEEP go on with the new factors, and read again what the old ones computed.
+
+        Raises InvalidArgument when segment or manifest do not fit the model, FailedPrecondition when all slots
+        are taken and while the weights are asleep.
+        """
+        check_adapter_manifest(manifest, self._shapes, spec.rank)
+        async with self._lifecycle:
+            self._sleep.require_awake(("weights",))
+            await self._adapters.update(name, spec, segment, manifest, version)
+
+    async def remove_adapter(self, name: str) -> None:
+        """Forget an adapter; its requests end with finish reason abort. Legal for one that is not there."""
+        async with self._lifecycle:
+            await self._adapters.remove(name)
+
+    async def weight_norm(self, adapter: str = "") -> float:
+        """L2 norm of all parameters, or of an adapter's factors; float64 accumulation, tied tensors once."""
         self._sleep.require_awake(("weights",))
-        rows = (await self._link.workers("checksums"))[0]
+        return float((await self._link.workers("squared_norm", self._adapters.number(adapter)))[0]) ** 0.5
+
+    async def checksums(self, adapter: str = "") -> list[TensorChecksum]:
+        """Checksums under Hugging Face names, in the engine's dtype, tied tensors once; or of an adapter's factors.
+
+        An adapter's tensors have the names of peft's files, and B is as it was before alpha / rank.
+        """
+        self._sleep.require_awake(("weights",))
+        rows = (await self._link.workers("checksums", self._adapters.number(adapter)))[0]
         return [TensorChecksum(name, dtype, tuple(shape), sha) for name, dtype, shape, sha in rows]
 
     async def sleep(self, level: int) -> MemoryReport:

@@ -116,9 +116,9 @@ class EngineLink:
         finally:
             self._lasting -= 1
 
-    async def workers(self, method: str) -> list[Any]:
+    async def workers(self, method: str, *arguments: object) -> list[Any]:
         """What each worker answers to a call of ours (worker/extension.py)."""
-        answers: list[Any] = await self.call(self.llm.collective_rpc(f"gradwire_{method}"))
+        answers: list[Any] = await self.call(self.llm.collective_rpc(f"gradwire_{method}", args=arguments))
         return answers
 
     async def memory(self) -> int:

@@ -19,6 +19,7 @@ from gradwire.server.engines.sampling import (
     TopLogProbs,
     WeightSpan,
 )
+from gradwire.server.engines.vllm.versions import version_in
 
 if TYPE_CHECKING:
     from vllm.logprobs import FlatLogprobs
@@ -37,6 +38,7 @@ class OutputReader:
         log_probs: the same per sampled token.
         states: vLLM's own record of each completion, by index, where the weight versions of
             tokens stand while they stream (in the output itself only at the end).
+        adapter: number of the adapter whose versions count; 0: the model itself.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class OutputReader:
         prompt_log_probs: int | None,
         log_probs: int | None,
         states: dict[int, RequestState],
+        adapter: int = 0,
     ) -> None:
         self._num_prompt_tokens = num_prompt_tokens
         self._prompt_log_probs = prompt_log_probs
         self._log_probs = log_probs
         self._states = states
+        self._adapter = adapter
         self._delivered = dict.fromkeys(states, 0)
         self._first = True
 
@@ -93,11 +97,16 @@ class OutputReader:
         if first == end or index not in self._states:
             return ()
         starts = self._states[index].weight_version_starts
-        spans = []
-        for number, (version, start) in enumerate(starts):
+        spans: list[WeightSpan] = []
+        for number, (text, start) in enumerate(starts):
             stop = starts[number + 1][1] if number + 1 < len(starts) else end
-            if max(start, first) < min(stop, end):
-                spans.append(WeightSpan(int(version), max(start, first), min(stop, end)))
+            if max(start, first) >= min(stop, end):
+                continue
+            version = version_in(text, self._adapter)
+            if spans and spans[-1].version == version:  # what changed was another adapter's
+                spans[-1] = WeightSpan(version, spans[-1].start, min(stop, end))
+            else:
+                spans.append(WeightSpan(version, max(start, first), min(stop, end)))
         return tuple(spans)
 
 

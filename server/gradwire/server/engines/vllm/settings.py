@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradwire.server.engines.manifest import folder_shapes
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.vllm.plugin import BACKEND
 from gradwire.server.errors import InvalidArgument
@@ -27,6 +28,8 @@ EXTENSION = "gradwire.server.engines.vllm.worker.extension.WorkerExtension"
 FRONT_PID = "GRADWIRE_FRONT_PID"
 DEFAULT_CPU_KV_BYTES = 1 << 30
 DTYPES = ("float32", "bfloat16", "float16")
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that it has slots for
+NOT_ADAPTED = {"embed_tokens", "lm_head", "wte", "wpe", "embed_in", "embed_out"}
 FEW_CORES = 3  # at or below: one engine process with one compute thread
 
 
@@ -63,8 +66,23 @@ def engine_args(config: SamplerConfig, *, cpu: bool) -> AsyncEngineArgs:
     for name in ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"):
         if value := getattr(config, name):
             arguments[name] = value
+    if config.max_loras:
+        arguments.update(_lora_arguments(config))
     arguments.update(_cpu_arguments(config) if cpu else _cuda_arguments(config))
     return AsyncEngineArgs(**arguments)
+
+
+def _lora_arguments(config: SamplerConfig) -> dict[str, Any]:
+    """Slots for adapters on all linear layers but the head, as a training job makes them."""
+    shapes = folder_shapes(Path(config.model_path or config.model))
+    weights = [name.removesuffix(".weight") for name, shape in shapes.items() if len(shape) == 2]
+    linear = {name.rpartition(".")[2] for name in weights} - NOT_ADAPTED
+    return {
+        "enable_lora": True,
+        "max_loras": config.max_loras,
+        "max_lora_rank": next(rank for rank in VLLM_RANKS if rank >= config.max_lora_rank),
+        "lora_target_modules": sorted(linear),
+    }
 
 
 def _dtype(config: SamplerConfig) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradwire.server.engines.vllm.link import EngineLink
+from gradwire.server.engines.vllm.versions import Versions
 from gradwire.server.engines.weights import MemoryReport
 from gradwire.server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
 
@@ -17,8 +18,9 @@ TAGS = ("weights", "kv_cache")  # in the order in which they may wake
 class SleepState:
     """What of one engine is asleep. Calls must not overlap (the caller sees to that)."""
 
-    def __init__(self, link: EngineLink) -> None:
+    def __init__(self, link: EngineLink, versions: Versions) -> None:
         self._link = link
+        self._versions = versions
         self._asleep: set[str] = set()
         self._level = 0
 
@@ -79,7 +81,8 @@ class SleepState:
         if tag == "weights" and self._level == 2:
             if not self._link.cpu:  # on the CPU waking has loaded them
                 await self._link.workers("reload_from_folder")
-            await self._link.call(llm.update_weight_version("0"))
+            self._versions.base = 0
+            await self._link.call(llm.update_weight_version(self._versions.text()))
 
     async def _undo(self, awake: set[str], *, paused: bool) -> None:
         """After a sleep that failed: a worker that did fall asleep wakes, and vLLM's scheduler goes on.

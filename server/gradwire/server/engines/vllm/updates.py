@@ -12,6 +12,7 @@ from typing import Any
 
 from gradwire.server.engines.sharedmem import SharedSegment
 from gradwire.server.engines.vllm.link import EngineLink
+from gradwire.server.engines.vllm.versions import Versions
 from gradwire.server.engines.weights import WeightManifest
 from gradwire.server.errors import GradwireError, InvalidArgument, Unavailable
 
@@ -19,8 +20,9 @@ from gradwire.server.errors import GradwireError, InvalidArgument, Unavailable
 class WeightUpdates:
     """Updates of one engine, one at a time (the caller sees to that)."""
 
-    def __init__(self, link: EngineLink) -> None:
+    def __init__(self, link: EngineLink, versions: Versions) -> None:
         self._link = link
+        self._versions = versions
         self._ready = False
 
     async def apply(self, segment: str, manifest: WeightManifest, version: int) -> None:
@@ -38,7 +40,8 @@ class WeightUpdates:
                 await self._stage(segment, manifest)
                 # Before the commit: if this fails, the old weights have lost a cache and no more.
                 await self._link.call(self._link.llm.reset_prefix_cache(reset_running_requests=True))
-                await self._link.call_to_the_end(self._link.llm.finish_weight_update(str(version)))
+                await self._link.call_to_the_end(self._link.llm.finish_weight_update(self._versions.text(base=version)))
+                self._versions.base = version
             except Unavailable:
                 raise
             except (Exception, asyncio.CancelledError) as error:

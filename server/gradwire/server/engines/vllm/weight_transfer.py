@@ -75,7 +75,7 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[SharedMemoryInitInfo, Shar
         """Stage a segment's tensors. On an error the model is as it was, and `failure` tells."""
         try:
             with SharedSegment.attach(update_info.segment) as segment:
-                self._staged = self._stage(_views(segment, update_info))
+                self._staged = self._stage(views(segment, update_info.tensors))
         except Exception as error:
             logger.exception("an update of weights failed")
             self.failure = f"{type(error).__name__}: {error}"
@@ -97,19 +97,24 @@ class SharedMemoryWeightTransfer(WeightTransferEngine[SharedMemoryInitInfo, Shar
         """Nothing is held open between updates."""
 
     def _stage(self, weights: Iterator[tuple[str, torch.Tensor]]) -> Staged:
-        if current_platform.is_cpu():
-            from gradwire.server.engines.vllm.worker.staging import StagedWeights
+        from gradwire.server.engines.vllm.worker.adapters import without_adapters
 
-            return StagedWeights.stage(self.model, weights)
-        from gradwire.server.engines.vllm.worker.in_place import InPlaceWeights
+        with without_adapters(self.model) as model:
+            if current_platform.is_cpu():
+                from gradwire.server.engines.vllm.worker.staging import StagedWeights
 
-        return InPlaceWeights.load(self.model, self.model_config, weights)
+                return StagedWeights.stage(model, weights)
+            from gradwire.server.engines.vllm.worker.in_place import InPlaceWeights
+
+            return InPlaceWeights.load(model, self.model_config, weights)
 
 
-def _views(segment: SharedSegment, info: SharedMemoryUpdateInfo) -> Iterator[tuple[str, torch.Tensor]]:
+def views(
+    segment: SharedSegment, tensors: list[tuple[str, str, list[int], int, int]]
+) -> Iterator[tuple[str, torch.Tensor]]:
     """(name, tensor) pairs that share the segment's memory."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        for name, dtype, shape, offset, nbytes in info.tensors:
+        for name, dtype, shape, offset, nbytes in tensors:
             raw = torch.from_numpy(segment.array(offset, nbytes))
             yield name, raw.view(DTYPES[dtype]).view(shape)

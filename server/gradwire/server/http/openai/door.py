@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from gradwire.server.domain.adapters import BASE, served
 from gradwire.server.domain.caller import LOCAL_TENANT, current_caller
 from gradwire.server.domain.openai import answer
 from gradwire.server.domain.registry import JobRegistry, SamplingJob
@@ -113,6 +114,7 @@ class OpenAiDoor:
         call = OpenAiCall(
             reply.request_id,
             cache_salt=f"{tenant}\0{salt}" if salt or tenant != LOCAL_TENANT else None,
+            adapter=_adapter(job, body, tenant),
             counter=self._count,
         )
         result = await answer(job, target.endpoint, body, call)
@@ -183,6 +185,13 @@ class _Answer:
     async def _end(self) -> None:
         self._done = True
         await self._send({"type": "http.response.body", "body": b""})
+
+
+def _adapter(job: SamplingJob, body: dict[str, Any], tenant: str) -> str:
+    """The engine's name of the adapter that `model` names; any other name is what requests without one use."""
+    model = str(body.get("model", ""))
+    named = model == BASE or (tenant, model) in job.adapters
+    return served(job, model if named else "", tenant, field="model").engine_name
 
 
 def _read(data: bytes, profile: str, target: Target) -> dict[str, Any]:

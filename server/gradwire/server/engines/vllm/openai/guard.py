@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from gradwire.server.engines.openai import OpenAiCall
+from gradwire.server.engines.vllm.adapters import Adapters
 from gradwire.server.engines.vllm.link import EngineLink
 from gradwire.server.engines.vllm.outputs import OutputReader
+from gradwire.server.engines.vllm.versions import version_in
 from gradwire.server.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -49,8 +51,11 @@ current_state: ContextVar[CallState] = ContextVar("openai_call")
 class GuardedEngine:
     """Everything of AsyncLLM; only `generate` is ours."""
 
-    def __init__(self, link: EngineLink, require_awake: Callable[[], None], states_of: StatesOf) -> None:
+    def __init__(
+        self, link: EngineLink, require_awake: Callable[[], None], states_of: StatesOf, adapters: Adapters
+    ) -> None:
         self._link = link
+        self._adapters = adapters
         self._require_awake = require_awake
         self._states_of = states_of
         self._numbers = itertools.count()
@@ -78,12 +83,15 @@ class GuardedEngine:
         self, state: CallState, number: int, prompt: Any, params: SamplingParams, name: str, options: dict[str, Any],
         *, texts: bool,
     ) -> AsyncGenerator[RequestOutput, None]:  # fmt: skip
-        llm = self._link.llm
+        llm, adapter = self._link.llm, state.call.adapter
         queue: RequestOutputCollector | None = None
         finished = False
         try:
-            queue = await llm.add_request(name, prompt, params, **options)
-            watch = _watch(state, number, prompt, self._states_of(queue, params.n or 1, texts=texts))
+            with self._adapters.entering(adapter) as lora:
+                queue = await llm.add_request(name, prompt, params, **(options | {"lora_request": lora}))
+                self._adapters.opened(adapter, queue.request_id)
+            records = self._states_of(queue, params.n or 1, texts=texts)
+            watch = _watch(state, number, prompt, records, self._adapters.number(adapter))
             while not finished:
                 output = queue.get_nowait() or await queue.get()
                 finished = output.finished
@@ -96,6 +104,7 @@ class GuardedEngine:
             if queue is None:
                 await llm.abort(name)  # it may be half in
             else:
+                self._adapters.closed(adapter, queue.request_id)
                 if not finished:
                     await llm.abort(queue.request_id, internal=True)
                 queue.close()
@@ -110,11 +119,11 @@ class GuardedEngine:
 
 
 def _watch(
-    state: CallState, number: int, prompt: Any, records: dict[int, RequestState]
+    state: CallState, number: int, prompt: Any, records: dict[int, RequestState], adapter: int
 ) -> Callable[[RequestOutput], None]:
     call = state.call
     tokens = np.array(prompt["prompt_token_ids"], dtype=np.int32)
-    reader = OutputReader(len(tokens), prompt_log_probs=None, log_probs=0, states=records)
+    reader = OutputReader(len(tokens), prompt_log_probs=None, log_probs=0, states=records, adapter=adapter)
 
     def watch(output: RequestOutput) -> None:
         if call.observer is not None:
@@ -122,7 +131,7 @@ def _watch(
         for part in output.outputs:
             if part.finish_reason is not None and part.index in records:
                 starts = records[part.index].weight_version_starts
-                state.versions.update(int(version) for version, _ in starts)
+                state.versions.update(version_in(text, adapter) for text, _ in starts)
         if output.finished and call.counter is not None:
             call.counter(sum(record.detokenizer.num_output_tokens() for record in records.values()))
 

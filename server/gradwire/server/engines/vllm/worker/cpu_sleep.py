@@ -18,6 +18,7 @@ from vllm.v1.worker.cpu_worker import CPUWorker
 from gradwire.server.engines import host_memory
 from gradwire.server.engines.spill import SpillFile
 from gradwire.server.engines.vllm.worker import cpu_linear
+from gradwire.server.engines.vllm.worker.adapters import without_adapters
 from gradwire.server.engines.vllm.worker.staging import require_all
 
 
@@ -88,7 +89,8 @@ def _restore_weights(worker: CPUWorker, state: _Asleep) -> None:
     if state.spill is None:
         loader = get_model_loader(worker.vllm_config.load_config)
         weights = loader.get_all_weights(worker.model_config, model)
-        require_all(dict(model.named_parameters()), model.load_weights(weights))
+        with without_adapters(model):
+            require_all(dict(model.named_parameters()), model.load_weights(weights))
     else:
         for parameter in model.parameters():
             state.spill.read_into(host_memory.bytes_of(parameter.data))
