@@ -64,6 +64,14 @@ BAD_PARAMS: dict[str, tuple[dict[str, Any], str]] = {
     "too many stops": ({"stop": ["x"] * 65}, "params.stop"),
     "stop token beyond": ({"stop_token_ids": [-1]}, "params.stop_token_ids[0]"),
     "broken regex": ({"structured_output": {"regex": "("}}, "params.structured_output"),
+    "schema of a billion items": (
+        {"structured_output": {"json_schema": '{"type": "array", "minItems": 1000000000}'}},
+        "params.structured",
+    ),
+    "schema with a broken pattern": (
+        {"structured_output": {"json_schema": '{"type": "object", "patternProperties": {"(": {}}}'}},
+        "params.structured_output",
+    ),
     "broken schema": ({"structured_output": {"json_schema": "{not json"}}, "params.structured_output"),
 }
 

@@ -29,6 +29,9 @@ ADD: Any = {
 }
 
 
+# xgrammar makes a rule for each property and each count of them.
+WIDE: Any = {"maxProperties": 100, "properties": {f"a{i}": {"type": "string"} for i in range(300)}}
+
 # A grammar of JSON lets a random model write blanks for ever.
 NO_BLANKS: Any = {"32": -100, "9": -100, "13": -100}
 
@@ -109,6 +112,28 @@ def test_stop_penalties_and_log_probs_are_understood(client: openai.OpenAI) -> N
         extra_body={"repetition_penalty": 2.0, "return_token_ids": True},
     )  # fmt: skip
     assert len(set(fresh.choices[0].token_ids)) > 15  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("max_tokens", [0, 2])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_has_log_probs_of_the_prompt(client: openai.OpenAI, max_tokens: int, stream: bool) -> None:
+    options: Any = {"max_tokens": max_tokens, "logprobs": 1, "echo": True, "stream": stream}
+    answer: Any = client.completions.create(model="tiny", prompt=[104, 105, 106], **options)
+    parts = [chunk.choices[0].logprobs for chunk in answer if chunk.choices] if stream else [answer.choices[0].logprobs]
+    found = [value for part in parts if part is not None for value in part.token_logprobs]
+    assert len(found) == 3 + max_tokens
+    assert found[0] is None and all(value < 0 for value in found[1:])
+
+
+def test_many_equal_choices_are_one(client: openai.OpenAI) -> None:
+    body = {"structured_outputs": {"choice": ["a"] * 2000}}
+    assert client.completions.create(model="tiny", prompt="hi", extra_body=body).choices[0].text == "a"
+
+
+def test_a_grammar_that_the_engine_cannot_make_is_the_callers_fault(client: openai.OpenAI) -> None:
+    body = {"structured_outputs": {"json": {"type": "object", "patternProperties": {"(": {}}}}}
+    with pytest.raises(openai.BadRequestError, match="no grammar"):
+        client.completions.create(model="tiny", prompt="hi", extra_body=body)
 
 
 def test_vllms_own_extensions_are_understood(client: openai.OpenAI) -> None:
@@ -196,6 +221,10 @@ def test_the_request_id_of_the_caller_comes_back(client: openai.OpenAI) -> None:
         ({"stop": ["x"] * 65}, "stop", "at most 64"),
         ({"use_beam_search": True}, "use_beam_search", "not supported"),
         ({"response_format": {"type": "regex?"}}, None, ""),
+        ({"structured_outputs": {"json": {"type": "array", "maxItems": 10**9}}}, "structured_outputs.json", "too much"),
+        ({"structured_outputs": {"json": WIDE}}, "structured_outputs.json", "too much work"),
+        ({"structured_outputs": {"grammar": "start: %json {}"}}, "structured_outputs.grammar", "%json"),
+        ({"tools": [{"function": {"parameters": {"items": [{"minItems": 1e300}]}}}]}, "tools", "too much work"),
         ({"stream_options": {"include_usage": True}}, None, "stream"),
     ],
 )

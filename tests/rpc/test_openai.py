@@ -112,3 +112,24 @@ async def test_request_ids_of_callers_are_kept_when_they_are_fit(
         async with session.post("/v1/completions", json=BODY, headers={"x-request-id": sent}) as response:
             assert (response.headers["x-request-id"] == sent) is kept
             assert (await response.json())["id"] == response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("completions", rb'{"prompt": "a", "\ud800": 1}'),
+        ("completions", rb'{"prompt": "a", "cache_salt": "\ud800"}'),
+        ("chat/completions", rb'{"messages": [{"role": "user", "content": "\udfff"}]}'),
+        ("completions", rb'{"prompt": "a", "temperature": 1e999}'),
+        ("completions", b'{"a":' * 50_000),
+    ],
+)
+async def test_json_that_is_no_text_is_the_callers_fault(
+    open_door: tuple[Served, aiohttp.ClientSession], path: str, body: bytes
+) -> None:
+    served, session = open_door
+    for profile in ("openai", "documented"):
+        async with session.post(f"/v1/{path}", data=body, headers={"x-gradwire-profile": profile}) as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["type"]) == (400, "invalid_request_error")
+    assert served.engines.samplers[0].openai.bodies == []

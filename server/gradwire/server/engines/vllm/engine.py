@@ -25,7 +25,7 @@ from gradwire.server.engines.vllm.errors import translated
 from gradwire.server.engines.vllm.link import EngineLink
 from gradwire.server.engines.vllm.openai.guard import GuardedEngine
 from gradwire.server.engines.vllm.openai.serving import OpenAiServing
-from gradwire.server.engines.vllm.outputs import OutputReader
+from gradwire.server.engines.vllm.outputs import OutputReader, check_ended
 from gradwire.server.engines.vllm.params import to_vllm
 from gradwire.server.engines.vllm.sleeping import TAGS, SleepState
 from gradwire.server.engines.vllm.updates import WeightUpdates
@@ -169,6 +169,7 @@ class VllmSampler:
                 while not finished:
                     output = queue.get_nowait() or await queue.get()
                     finished = output.finished
+                    check_ended(output, "params.structured_output" if request.params.structured is not None else "")
                     event = reader.read(output)
                     pace.count(sum(len(delta.token_ids) for delta in event.deltas))
                     if request.stream and interval != pace.interval:

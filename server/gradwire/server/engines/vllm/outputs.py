@@ -20,6 +20,7 @@ from gradwire.server.engines.sampling import (
     WeightSpan,
 )
 from gradwire.server.engines.vllm.versions import version_in
+from gradwire.server.errors import GradwireError, InvalidArgument
 
 if TYPE_CHECKING:
     from vllm.logprobs import FlatLogprobs
@@ -108,6 +109,18 @@ class OutputReader:
             else:
                 spans.append(WeightSpan(version, max(start, first), min(stop, end)))
         return tuple(spans)
+
+
+def check_ended(output: RequestOutput, grammar: str) -> None:
+    """Raises when the engine ended a request by an error, which vLLM takes for a finish reason.
+
+    `grammar` is the field of the request's grammar, empty without one: the engine makes grammars when requests are
+    already in, and ends those whose grammar it cannot make, or cannot follow.
+    """
+    if any(part.finish_reason == "error" for part in output.outputs):
+        if grammar:
+            raise InvalidArgument.at(grammar, "the engine can make no grammar of it, or cannot follow it")
+        raise GradwireError("ENGINE_FAILED", "the engine ended the request by an error; the server's log has it")
 
 
 def _finish_reason(reason: str | None) -> FinishReason | None:

@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from gradwire.server.engines.sampling import SamplingParams, StructuredKind, StructuredOutput
+from gradwire.server.engines.vllm import schemas
 from gradwire.server.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -165,12 +166,17 @@ def _structured(output: StructuredOutput | None) -> StructuredOutputsParams | No
         choices = _texts("structured.choices", output.choices)
         if not choices or not all(choices):
             raise _bad("structured.choices", "needs at least one choice, and no empty one")
-        return StructuredOutputsParams(choice=choices)
+        # xgrammar loses its way among many equal ones.
+        return StructuredOutputsParams(choice=list(dict.fromkeys(choices)))
     (value,) = _texts("structured.value", [output.value])
     if not value:
         raise _bad("structured.value", f"is empty; give the {output.kind.value}")
     if output.kind is StructuredKind.JSON_SCHEMA:
+        if problem := schemas.problem(value):
+            raise _bad("structured.value", problem)
         return StructuredOutputsParams(json=value)
     if output.kind is StructuredKind.REGEX:
         return StructuredOutputsParams(regex=value)
+    if problem := schemas.grammar_problem(value):
+        raise _bad("structured.value", problem)
     return StructuredOutputsParams(grammar=value)

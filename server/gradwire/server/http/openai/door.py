@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -197,12 +198,24 @@ def _adapter(job: SamplingJob, body: dict[str, Any], tenant: str) -> str:
 def _read(data: bytes, profile: str, target: Target) -> dict[str, Any]:
     assert target.endpoint is not None
     try:
-        body = json.loads(data, parse_constant=_no_constant)
+        body = json.loads(data, parse_constant=_no_constant, parse_float=_finite)
+        # An escape may be half a character: it breaks tokenizers, logs and the answer itself.
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        text = f"the body holds half a character: \\u{ord(error.object[error.start]):04x} stands without its pair"
+        raise InvalidArgument.at("", text, reason="NOT_JSON") from error
     except (ValueError, RecursionError) as error:
         raise InvalidArgument.at("", f"the body is no JSON: {error}", reason="NOT_JSON") from error
     if not isinstance(body, dict):
         raise InvalidArgument.at("", f"the body is a JSON {type(body).__name__}; it must be an object")
     return READERS[profile](target.endpoint, body)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large for a number")
+    return value
 
 
 def _no_constant(name: str) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from gradwire.server.engines.openai import OpenAiCall
 from gradwire.server.engines.vllm.adapters import Adapters
 from gradwire.server.engines.vllm.link import EngineLink
-from gradwire.server.engines.vllm.outputs import OutputReader
+from gradwire.server.engines.vllm.outputs import OutputReader, check_ended
 from gradwire.server.engines.vllm.versions import version_in
 from gradwire.server.errors import InvalidArgument
 
@@ -96,6 +96,10 @@ class GuardedEngine:
                 output = queue.get_nowait() or await queue.get()
                 finished = output.finished
                 watch(output)
+                check_ended(output, "structured_outputs" if params.structured_outputs is not None else "")
+                if output.prompt_logprobs is not None:
+                    # The serving classes know a position without log-probs by None; in flat lists it is empty.
+                    output.prompt_logprobs = [position or None for position in output.prompt_logprobs]
                 yield output
         except Exception as error:
             state.failure = error
@@ -150,6 +154,9 @@ def _check(params: SamplingParams) -> None:
         value = getattr(params, name)
         if value is not None and abs(value) > _MAX_INT:
             raise InvalidArgument.at(name, f"{value} is out of range")
+    outputs = params.structured_outputs
+    if outputs is not None and outputs.choice:
+        outputs.choice = list(dict.fromkeys(outputs.choice))  # xgrammar loses its way among many equal ones
     for token, bias in (params.logit_bias or {}).items():
         if not math.isfinite(bias):
             raise InvalidArgument.at(f"logit_bias.{token}", f"must be finite, is {bias}")

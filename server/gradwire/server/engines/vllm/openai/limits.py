@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from gradwire.server.engines.vllm import schemas
 from gradwire.server.errors import FieldViolation, InvalidArgument
 
 _MOST = {"n": 1024, "best_of": 1024, "max_tokens": 2**31 - 1, "max_completion_tokens": 2**31 - 1}
@@ -39,9 +40,20 @@ def check_limits(body: Mapping[str, Any]) -> None:
         for name in _GRAMMARS
         if body.get(name) and len(json.dumps(body[name])) > _MAX_GRAMMAR
     ]
-    found += _prompts(body)
+    found += _schemas(body) + _prompts(body)
     if found:
         raise InvalidArgument(found)
+
+
+def _schemas(body: Mapping[str, Any]) -> list[FieldViolation]:
+    outputs = body.get("structured_outputs")
+    fields: dict[str, Any] = {name: body.get(name) for name in ("response_format", "tools")}
+    if isinstance(outputs, dict):
+        fields |= {f"structured_outputs.{name}": outputs.get(name) for name in ("json", "structural_tag")}
+    problems = {field: schemas.problem(value) for field, value in fields.items()}
+    if isinstance(outputs, dict) and isinstance(outputs.get("grammar"), str):
+        problems["structured_outputs.grammar"] = schemas.grammar_problem(outputs["grammar"])
+    return [FieldViolation(field, problem) for field, problem in problems.items() if problem]
 
 
 def _prompts(body: Mapping[str, Any]) -> list[FieldViolation]:
