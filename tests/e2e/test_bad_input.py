@@ -68,10 +68,7 @@ BAD_PARAMS: dict[str, tuple[dict[str, Any], str]] = {
         {"structured_output": {"json_schema": '{"type": "array", "minItems": 1000000000}'}},
         "params.structured",
     ),
-    "schema with a broken pattern": (
-        {"structured_output": {"json_schema": '{"type": "object", "patternProperties": {"(": {}}}'}},
-        "params.structured_output",
-    ),
+    "schema that nothing fits": ({"structured_output": {"json_schema": '{"not": {}}'}}, "params.structured_output"),
     "broken schema": ({"structured_output": {"json_schema": "{not json"}}, "params.structured_output"),
 }
 
@@ -145,6 +142,7 @@ BAD_BATCHES: dict[str, tuple[dict[str, Any], str]] = {
     "no dtype": ({"input_ids": column(ids(1), 1, 1, dtype=0)}, "batch.input_ids.dense.dtype"),
     "float tokens": ({"input_ids": column(FLOATS, 2, 2, dtype=FLOAT32)}, "batch.input_ids"),
     "beyond the vocabulary": ({"input_ids": column(ids(1, 2, 3, 260), 2, 2)}, "batch.input_ids"),
+    "beyond the model's positions": ({"input_ids": column(ids(*[1] * 2049), 1, 2049)}, "batch.input_ids"),
     "offsets beyond the data": ({"input_ids": tensor_pb2.BatchTensor(ragged=RAGGED)}, "batch.input_ids.ragged"),
     "mask of another shape": ({"input_ids": GOOD, "loss_mask": column(FLOATS, 4, 1, dtype=FLOAT32)}, "batch.loss_mask"),
     "mask on the last token": (

@@ -18,7 +18,7 @@ from tests.e2e.conftest import TrainerFactory, sync_originals
 PROMPTS = ["to be or n", "not to be!", "that is th", "e question"]
 SAMPLES = 16  # of each prompt
 TOKENS = 8  # of each completion
-MOST_STEPS = 20  # 4 to 8 are what it takes
+MOST_STEPS = 30  # 4 to 8 are what it takes, twice that with an adapter
 GOAL = 0.9
 
 
@@ -39,6 +39,7 @@ class Variant:
         return f"seed={self.seed}-{self.micro_batches}-micro-batches-{options}"
 
 
+LORA = {"rank": 4, "alpha": 16}
 PACKED = {"packing": True, "max_tokens_per_micro_batch": 4096}
 PADDED = {"packing": False, "max_tokens_per_micro_batch": 4096}
 VARIANTS = [
@@ -47,6 +48,15 @@ VARIANTS = [
     Variant(2, 1, PADDED),
     # 16 rows of 17 tokens each (the last token of a row is only predicted).
     Variant(0, 4, {**PADDED, "max_tokens_per_micro_batch": 272}),
+    *(
+        Variant(v.seed, v.micro_batches, {**v.config, "lora": LORA})
+        for v in (
+            Variant(0, 1, PADDED),
+            Variant(1, 1, PACKED),
+            Variant(2, 4, {**PADDED, "max_tokens_per_micro_batch": 272}),
+            Variant(0, 4, {**PACKED, "max_tokens_per_micro_batch": 90}),
+        )
+    ),
 ]
 
 
@@ -58,6 +68,16 @@ def originals_afterwards(client: Client) -> Iterator[None]:
     assert fresh is not None
     sync_originals(client, fresh)
     client.jobs.destroy(fresh)
+
+
+@pytest.fixture(scope="module")
+def slots(client: Client) -> Iterator[Job]:
+    """A second sampler, with a slot for an adapter."""
+    settings = {"max_loras": 1, "max_lora_rank": 4, "dtype": "float32", "kv_cache_bytes": 64 << 20}
+    job = client.jobs.create(sampling=settings).sampling
+    assert job is not None
+    yield job
+    client.jobs.destroy(job)
 
 
 def rewards_of(completions: tuple[Completion, ...], byte: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -80,7 +100,7 @@ def grpo_batch(completions: tuple[Completion, ...], rewards: Any) -> dict[str, A
     return {"input_ids": rows, "loss_mask": masks, "advantages": advantages}
 
 
-def learn(client: Client, trainer: Job, variant: Variant, byte: int) -> list[float]:
+def learn(client: Client, trainer: Job, sampler: Job | None, variant: Variant, byte: int) -> list[float]:
     """Trains until the goal is reached, or too long; the reward of each round of samples."""
     curve: list[float] = []
     for step in range(MOST_STEPS + 1):
@@ -89,6 +109,7 @@ def learn(client: Client, trainer: Job, variant: Variant, byte: int) -> list[flo
             n=SAMPLES,
             max_tokens=TOKENS,
             ignore_eos=True,
+            job=sampler,
             seed=1000 * variant.seed + step,
             min_weight_version=client.weights.get_version(trainer).weight_version,
         ).completions
@@ -101,18 +122,23 @@ def learn(client: Client, trainer: Job, variant: Variant, byte: int) -> list[flo
         assert result.num_micro_batches == 1 or variant.micro_batches > 1
         assert result.metrics["ratio_mean"] == 1  # on-policy
         client.training.step(trainer)
-        client.weights.sync(trainer)
+        client.weights.sync(trainer, sampler)
     return curve
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_grpo_raises_a_reward_from_chance_to_nearly_all(
-    client: Client, make_trainer: TrainerFactory, variant: Variant
+    client: Client, make_trainer: TrainerFactory, variant: Variant, request: pytest.FixtureRequest
 ) -> None:
     trainer = make_trainer(
         optimizer={"name": "adamw", "learning_rate": variant.learning_rate}, max_grad_norm=1.0, **variant.config
     )
-    sync_originals(client, trainer)
-    curve = learn(client, trainer, variant, ord("a") + variant.seed)
+    sampler = None
+    if "lora" in variant.config:
+        sampler = request.getfixturevalue("slots")
+        client.weights.sync(trainer, sampler)  # an adapter that changes nothing yet
+    else:
+        sync_originals(client, trainer)
+    curve = learn(client, trainer, sampler, variant, ord("a") + variant.seed)
     assert curve[0] < 0.1, curve
     assert curve[-1] > GOAL, curve

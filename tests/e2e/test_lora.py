@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from gradwire.client import Client, FailedPreconditionError, GenerateResult, InvalidArgumentError, Job, NotFoundError
+from gradwire.client import Client, FailedPreconditionError, InvalidArgumentError, Job, NotFoundError
 from gradwire.server.models import resolve_model
 from tests.e2e.conftest import TrainerFactory
 from tests.serving import ServerProcess
@@ -218,44 +218,3 @@ def test_bad_input(client: Client, make_trainer: TrainerFactory, slots: Job) -> 
     with pytest.raises(NotFoundError, match="no adapter 'default'"):
         client.weights.unload_adapter(sampling_job=slots)
     assert Path(resolve_model("tiny")).is_dir()
-
-
-def grpo_rows(result: GenerateResult, wanted: int) -> tuple[dict[str, Any], float]:
-    """A batch whose reward is the share of a token in each completion; the mean reward."""
-    rows, masks, old, rewards = [], [], [], []
-    for prompt in result.results:
-        for completion in prompt.completions:
-            before, tokens = len(prompt.prompt.token_ids), completion.token_ids
-            rows.append(np.concatenate((prompt.prompt.token_ids, tokens)).astype(np.int32))
-            mask, log_probs = np.zeros(len(rows[-1]), np.float32), np.zeros(len(rows[-1]), np.float32)
-            mask[before - 1 : -1] = 1
-            log_probs[before - 1 : -1] = completion.log_probs
-            masks.append(mask)
-            old.append(log_probs)
-            rewards.append(float(np.mean(np.asarray(tokens) == wanted)))
-    advantages = (np.array(rewards) - np.mean(rewards)) / (np.std(rewards) + 1e-4)
-    columns = {"loss_mask": masks, "old_log_probs_shifted": old, "advantages": list(advantages)}
-    return {"input_ids": rows, **columns}, float(np.mean(rewards))
-
-
-def test_a_policy_learns_through_its_adapter(client: Client, make_trainer: TrainerFactory, slots: Job) -> None:
-    """grpo for the share of one byte in what is sampled: from chance to over 90 %."""
-    adamw = {"name": "adamw", "learning_rate": 1e-2}
-    job = make_trainer(lora={"rank": 4, "alpha": 16}, optimizer=adamw, max_grad_norm=1.0)
-    client.weights.sync(job, slots)
-    shares: list[float] = []
-    wanted = -1
-    while len(shares) < 40 and (not shares or shares[-1] <= 0.9):
-        result = client.sampling.generate(
-            [PROMPT] * 4, job=slots, n=8, max_tokens=8, seed=len(shares), ignore_eos=True, log_probs=0
-        )
-        if wanted < 0:  # one that is sampled now and then: what never is cannot be rewarded
-            counts = np.bincount(np.concatenate([c.token_ids for r in result.results for c in r.completions]))
-            wanted = int(np.argmin(np.abs(counts / counts.sum() - 0.03)))
-        batch, share = grpo_rows(result, wanted)
-        shares.append(share)
-        client.training.fwd_bwd(job, batch, loss="grpo")
-        version = client.training.step(job).weight_version
-        assert client.weights.sync(job, slots).weight_version == version
-    assert shares[0] < 0.1
-    assert shares[-1] > 0.9, shares

@@ -60,7 +60,7 @@ class Clock:
 
 @pytest.mark.parametrize(
     ("streams", "rate", "interval"),
-    [(1, 400, 1), (1, 800, 2), (8, 300, 1), (8, 4800, 10), (64, 11500, 17), (64, 800, 1), (4000, 50000, 1)],
+    [(1, 300, 1), (1, 700, 2), (8, 300, 1), (8, 3900, 10), (64, 11500, 17), (64, 800, 1), (4000, 50000, 1)],
 )
 def test_interval_follows_the_load(streams: int, rate: int, interval: int) -> None:
     """Bounded deliveries per second; a token is never held back longer than a tenth of a second."""

@@ -103,12 +103,14 @@ class InitRequest(_message.Message):
     def __init__(self, config: _Optional[_Union[TrainingConfig, _Mapping]] = ..., master_port: _Optional[int] = ..., forward_only: bool = ...) -> None: ...
 
 class InitResponse(_message.Message):
-    __slots__ = ("num_parameters", "vocab_size")
+    __slots__ = ("num_parameters", "vocab_size", "max_positions")
     NUM_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     num_parameters: int
     vocab_size: int
-    def __init__(self, num_parameters: _Optional[int] = ..., vocab_size: _Optional[int] = ...) -> None: ...
+    max_positions: int
+    def __init__(self, num_parameters: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_positions: _Optional[int] = ...) -> None: ...
 
 class Rows(_message.Message):
     __slots__ = ("input_ids", "row_offsets", "row_ids", "mask", "columns")

@@ -52,6 +52,16 @@ def check_token_ids(batch: TrainingBatch, vocab_size: int) -> None:
         _fail(batch, "input_ids", int(np.flatnonzero(wrong)[0]), batch.input_ids, f"ids are in [0, {vocab_size})")
 
 
+def check_row_lengths(batch: TrainingBatch, longest: int) -> None:
+    """Raises InvalidArgument naming the first row of more than `longest` tokens; 0: any length will do."""
+    lengths = np.diff(batch.row_offsets)
+    if longest and int(lengths.max()) > longest:
+        row = int(np.flatnonzero(lengths > longest)[0])
+        raise InvalidArgument.at(
+            "batch.input_ids", f"row {row} has {int(lengths[row])} tokens; the model has {longest} positions"
+        )
+
+
 def default_mask(batch: TrainingBatch) -> npt.NDArray[np.float32]:
     """The batch's mask, or ones everywhere but at each row's last entry, which scores nothing."""
     if batch.loss_mask is not None:

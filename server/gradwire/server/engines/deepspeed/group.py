@@ -37,7 +37,7 @@ from gradwire.server.engines.training import (
 from gradwire.server.engines.weights import MemoryReport, TensorChecksum, WeightManifest
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.losses import LossConfig, resolve_loss
-from gradwire.server.losses.checks import check_layout, check_token_ids, default_mask
+from gradwire.server.losses.checks import check_layout, check_row_lengths, check_token_ids, default_mask
 from gradwire.server.losses.family import GrpoConfig
 from gradwire.server.losses.metrics import merge_metrics
 from gradwire.server.losses.prepare import prepare_batch
@@ -52,7 +52,7 @@ class DeepSpeedTrainer:
         self._config = checked_config(config)
         self._group = WorkerGroup(launcher or LocalLauncher())
         self._weight_version = 0
-        self._vocab_size = 0
+        self._vocab_size = self._max_positions = 0
 
     @property
     def config(self) -> TrainingConfig:
@@ -80,7 +80,7 @@ class DeepSpeedTrainer:
             request = pb.InitRequest(config=m.config_to_proto(self._config), master_port=free_port())
             async with still(progress, loading):
                 (first, *_) = await self._group.operate("Init", [request] * world)
-            self._vocab_size = first.vocab_size
+            self._vocab_size, self._max_positions = first.vocab_size, first.max_positions
             progress(f"trainer ready: {first.num_parameters:,} parameters, ZeRO stage {self._config.zero_stage}")
         except BaseException:
             self._group.give_up()  # not wait for a model to be loaded that nobody wants any more
@@ -103,6 +103,7 @@ class DeepSpeedTrainer:
         _check_workers(parsed, self._config.num_workers)
         prepared = await asyncio.to_thread(prepare_batch, batch, chosen, parsed)
         check_token_ids(batch, self._vocab_size)
+        check_row_lengths(batch, self._max_positions)
         batch, mask, whole = prepared.batch, prepared.mask, prepared.whole
         shares = await self._shares(batch, mask, chosen.rows_together)
 
@@ -144,6 +145,7 @@ class DeepSpeedTrainer:
         self._group.raise_if_gone()
         check_layout(batch)
         check_token_ids(batch, self._vocab_size)
+        check_row_lengths(batch, self._max_positions)
         mask = default_mask(batch).copy()
         mask[batch.row_offsets[1:] - 1] = 0  # no token follows that it could score
         shares = await self._shares(batch, mask)

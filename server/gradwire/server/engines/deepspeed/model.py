@@ -70,6 +70,11 @@ class PolicyModel(nn.Module):
         """Rows of the embedding: token ids are below this."""
         return int(self.hf_config.get_text_config().vocab_size)
 
+    @property
+    def max_positions(self) -> int:
+        """Tokens that a row may have; 0 when the model does not say."""
+        return int(getattr(self.hf_config.get_text_config(), "max_position_embeddings", None) or 0)
+
     def hf_parameters(self) -> dict[str, nn.Parameter]:
         """The model's parameters by their Hugging Face names, in its order, without an adapter's."""
         named = ((self.names[own], parameter) for own, parameter in self.named_parameters())

@@ -284,6 +284,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
         return pb.InitResponse(
             num_parameters=sum(getattr(p, "ds_numel", p.numel()) for p in parameters),
             vocab_size=self._model.policy.vocab_size,
+            max_positions=self._model.policy.max_positions,
         )
 
     def _call(self, context: grpc.ServicerContext, name: str, action: Callable[[], Any]) -> Any:
