@@ -46,7 +46,8 @@ async def run_blocks(page: Path, elsewhere: dict[str, str]) -> None:
     for block in blocks(page, "python"):
         for printed, here in elsewhere.items():
             block = block.replace(printed, here)
-        result = eval(compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+        code = compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        result = eval(code, names)
         if inspect.iscoroutine(result):
             await result
     client = names.get("client")

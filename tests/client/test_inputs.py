@@ -189,7 +189,7 @@ def test_enums_are_those_of_the_contract(kind: Any, wrapper: Any) -> None:
 
 
 def test_a_wrong_enum_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"part: value 'weight' is not known; did you mean 'weights'"):
+    with pytest.raises(ValueError, match=r"did you mean 'weights'\? Known: kv_cache, weights$"):
         enum_to_proto(sampling_pb2.WakePart, "weight", "part")
 
 

@@ -29,6 +29,7 @@ from tests.http.support import (
 from tests.http.test_calls import upload
 from tests.rpc.support import Served, small_batch, text_prompt, until
 
+FWD_BWD = "/gradwire.v1.TrainingService/FwdBwd"
 PROMPT = b'{"prompts": [{"text": "abc"}]}'
 
 
@@ -83,6 +84,33 @@ async def test_broken_json_is_the_callers_fault(served: Served, body: bytes) -> 
 
 async def test_a_misspelt_field_is_named(served: Served) -> None:
     assert "promtps" in (await post(served, GENERATE, b'{"promtps": []}', JSON)).error["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "field"),
+    [
+        (GENERATE, b'{"params": {"n": -1}}', "params.n"),
+        (GENERATE, b'{"params": {"sed": 1}}', "params.sed"),
+        (GENERATE, b'{"promtps": []}', "promtps"),
+        (GENERATE, b'{"prompts": [{"text": "a"}, {"txt": "b"}]}', "prompts[1].txt"),
+        (
+            "/gradwire.v1.TrainingService/FwdBwd",
+            b'{"batch": {"inputIds": {"dense": {"dtype": "INT"}}}}',
+            "batch.inputIds.dense.dtype",
+        ),
+        (
+            "/gradwire.v1.TrainingService/FwdBwd",
+            b'{"batch": {"inputIds": {"dense": {"shape": ["x"]}}}}',
+            "",
+        ),  # json_format does not say
+        (GENERATE, b"[1, 2]", ""),
+    ],
+)
+async def test_json_that_cannot_be_read_names_the_field(served: Served, method: str, body: bytes, field: str) -> None:
+    answer = await post(served, method, body, JSON)
+    assert answer.reason == "NOT_A_MESSAGE"
+    (violation,) = detail(answer.error, error_details_pb2.BadRequest()).field_violations
+    assert violation.field == field
 
 
 @pytest.mark.parametrize("body", [b"\xff" * 20, b"\x0a\x05ab"])

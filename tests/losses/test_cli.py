@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ({"loss": "grpp"}, "config.loss: no loss 'grpp'. Did you mean 'grpo'?"),
         ({"loss": "grpo", "epsclip": 1}, "config.epsclip: unknown key. Did you mean 'eps_clip'?"),
-        ({"loss": "grpo", "loss_agg_mode": "prompt-mean"}, "batch.prompt_group_ids"),
+        ({"loss": "grpo", "loss_agg_mode": "prompt-mean"}, ": prompt_group_ids: "),
         ({"loss": "grpo", "prox_logp_method": "metrics"}, "config.current_version: is needed here"),
     ],
     ids=str,
@@ -117,7 +118,9 @@ def test_the_list_gives_names_aliases_options_and_sources(capsys: pytest.Capture
     assert "grpo: PPO's clip on group advantages (arXiv 1707.06347, 2402.03300)" in out
     assert "also as: arctic_platform.rl.processors.grpo_loss" in out
     assert "eps_clip=0.0003" in out  # gspo's own default
-    assert "needs: ref_log_probs, rows in groups of 2" in out
+    assert "needs: ref_log_probs_shifted, rows in groups of 2" in out
+    assert "needs: old_log_probs_shifted\n" in out  # sapo
+    assert "needs: advantages" not in out  # missing ones are 1
 
 
 def test_an_installed_loss_is_listed_and_checked(tmp_path: Path) -> None:
@@ -145,6 +148,38 @@ def test_an_installed_loss_is_listed_and_checked(tmp_path: Path) -> None:
     checked = gradwire("check", written(tmp_path, {"cases": [case]}))
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert checked.stdout.startswith("ok   cases[0] square target=-3.0")
+
+
+def test_the_loss_in_the_documentation_can_be_installed(tmp_path: Path) -> None:
+    page = (HERE.parents[1] / "docs" / "training.md").read_text()
+    (module,) = re.findall(r"^```python\n([^`]*LossConfig.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (project,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "my_losses.py").write_text(module)
+    (entry,) = tomllib.loads(project)["project"]["entry-points"]["gradwire.losses"].items()
+    metadata = tmp_path / "my_losses-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-losses\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[gradwire.losses]\n" + " = ".join(entry) + "\n")
+    case = {  # L = 6 log 2 at both tokens; d lp / d logits is onehot - 1/2
+        "config": {"loss": "reinforce", "scale": 2.0},
+        "input_ids": [[1, 0, 1]],
+        "loss_mask": [[1, 1, 0]],
+        "advantages": [[3, 3, 0]],
+        "logits": np.zeros((1, 3, 2)).tolist(),
+        "loss": 6 * float(np.log(2)),
+        "grad_logits": [[[-1.5, 1.5], [1.5, -1.5], [0, 0]]],
+    }
+    lacking = {key: value for key, value in case.items() if key != "advantages"}
+    done = subprocess.run(
+        [sys.executable, "-m", "gradwire.server", "losses", "check", written(tmp_path, {"cases": [case, lacking]})],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    first, second, _ = done.stdout.splitlines()
+    assert first.startswith("ok   cases[0] reinforce scale=2.0"), done.stdout + done.stderr
+    assert second.endswith("reinforce scale=2.0: advantages: the loss 'reinforce' needs this column")
 
 
 def test_a_reader_that_has_had_enough_is_no_error() -> None:

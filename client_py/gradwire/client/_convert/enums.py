@@ -34,7 +34,7 @@ def enum_number(enum: Any, value: object) -> int:
     prefix = _prefix(enum.name)
     numbers: dict[str, int] = {v.name.removeprefix(prefix).lower(): v.number for v in enum.values}
     if str(value) not in numbers:
-        raise ValueError(unknown_name("value", value, numbers))
+        raise ValueError(unknown_name("value", value, numbers.keys() - {"unspecified"}))  # that is what None is for
     return numbers[str(value)]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gradwire.server.cli import missing_package
 from gradwire.server.errors import GradwireError
-from gradwire.server.losses.cases import CaseError, LossCase, evaluate, read_cases
+from gradwire.server.losses.cases import KEY_OF, CaseError, LossCase, evaluate, read_cases, refusal
 from gradwire.server.losses.registry import ALIASES, Loss, loss_names, resolve_loss
 
 TOLERANCE = 1e-9
@@ -67,7 +67,9 @@ def _list() -> int:
 
 
 def _needs(loss: Loss) -> str:
-    columns = sorted({*loss.columns, *loss.parse({}).columns().needed})
+    """What a batch must have, by the names of a request. Missing advantages are 1, so they are not among it."""
+    needed = {*loss.columns, *loss.parse({}).columns().needed} - {"advantages"}
+    columns = sorted(KEY_OF.get(name, name) for name in needed)
     rows = [f"rows in groups of {loss.rows_together}"] if loss.rows_together > 1 else []
     return ", ".join([*columns, *rows])
 
@@ -92,7 +94,7 @@ def _compare(case: LossCase, tolerance: float) -> tuple[bool, str]:
     try:
         loss, gradient = evaluate(case)
     except GradwireError as error:
-        return False, error.message
+        return False, refusal(error)
     by_loss = abs(loss - case.expected_loss)
     off = np.abs(gradient - case.expected_gradient)
     by_gradient = float(off.max())

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire.server.engines.training import TrainingBatch
-from gradwire.server.errors import InvalidArgument
+from gradwire.server.errors import GradwireError, InvalidArgument
 from gradwire.server.losses.config import LossConfig
 from gradwire.server.losses.family import GrpoConfig
 from gradwire.server.losses.names import did_you_mean
@@ -42,6 +42,9 @@ COLUMNS = {
     "ref_log_probs_shifted": "ref_log_probs",
     "versions": "versions",
 }
+KEY_OF = {column: key for key, column in COLUMNS.items()}
+"""Column of the engine's batch -> its key in a case, which is its name in a request, too."""
+
 REQUIRED = ("config", "input_ids", "loss_mask", "logits", "loss", "grad_logits")
 KEYS = (*REQUIRED, "attention_mask", *COLUMNS, "prompt_group_ids")
 
@@ -115,6 +118,17 @@ def parse_case(case: Any, where: str = "case") -> LossCase:
         expected_loss=float(_array(given, "loss", where, np.float64, ())),
         expected_gradient=_array(given, "grad_logits", where, np.float64, logits.shape),
     )
+
+
+def refusal(error: GradwireError) -> str:
+    """What is wrong with a case that a job would refuse, by the names of the case's keys."""
+    if not isinstance(error, InvalidArgument):
+        return error.message
+    said = []
+    for violation in error.violations:
+        name = violation.field.removeprefix("batch.")
+        said.append(f"{KEY_OF.get(name, name)}: {violation.description}")
+    return "; ".join(said)
 
 
 def evaluate(case: LossCase) -> tuple[float, Doubles]:

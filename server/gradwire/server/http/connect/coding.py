@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import struct
 import zlib
 from typing import Any, Protocol
@@ -70,8 +71,35 @@ class Json:
         except (json_format.ParseError, ValueError, RecursionError, AttributeError, TypeError) as error:
             # UnicodeDecodeError is a ValueError; the last two come of JSON that is no object.
             text = "nested too deep" if isinstance(error, RecursionError) else str(error)
-            name = kind.DESCRIPTOR.full_name
-            raise InvalidArgument.at("", f"the body is no {name} in JSON: {text}", reason="NOT_A_MESSAGE") from None
+            field, text = _place(text, kind)
+            said = f"the body is no {kind.DESCRIPTOR.full_name} in JSON: {text}"
+            raise InvalidArgument.at(field, said, reason="NOT_A_MESSAGE") from None
+
+
+_AT = re.compile(r'(?:has no field named "(\w+)" )?at "?\w+((?:\.\w+(?:\[\d+\])?)*)"?\.?(?=\n|$)')
+_IN_FIELD = re.compile(r"Failed to parse (\w+) field: ")
+
+
+def _place(text: str, kind: type[Message]) -> tuple[str, str]:
+    """Path of the field that json_format's error is about ("" where it does not say), and the error itself.
+
+    Some errors end with `at "GenerateRequest.params"`. All are wrapped once for each level but those of a oneof:
+    `Failed to parse params field: Failed to parse n field: WHAT..`; a path with a gap in it is none.
+    """
+    names = []
+    while match := _IN_FIELD.match(text):
+        names.append(match[1])
+        text = text[match.end() :]
+    text = text.rstrip(".")
+    if at := _AT.search(text):
+        return ".".join(name for name in (at[2].removeprefix("."), at[1]) if name), text
+    level: Any = kind.DESCRIPTOR
+    for name in names:
+        field = level.fields_by_camelcase_name.get(name) if level is not None else None
+        if field is None:
+            return "", text
+        level = field.message_type
+    return ".".join(names), text
 
 
 BINARY = Binary()
