@@ -68,7 +68,10 @@ BAD_PARAMS: dict[str, tuple[dict[str, Any], str]] = {
         {"structured_output": {"json_schema": '{"type": "array", "minItems": 1000000000}'}},
         "params.structured",
     ),
-    "schema that nothing fits": ({"structured_output": {"json_schema": '{"not": {}}'}}, "params.structured_output"),
+    "schema with a broken pattern": (
+        {"structured_output": {"json_schema": '{"type": "object", "patternProperties": {"(": {}}}'}},
+        "params.structured_output",
+    ),
     "broken schema": ({"structured_output": {"json_schema": "{not json"}}, "params.structured_output"),
 }
 

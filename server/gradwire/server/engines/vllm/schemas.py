@@ -1,8 +1,8 @@
 """How much work a JSON schema is, before a grammar is made of it.
 
-vLLM makes grammars (xgrammar's, else llguidance's) in the server's process, one at a time. Two forms of schema cost far
-more than their length: llguidance writes an array's items out one by one (a million of them: 20 s and 1.2 GB), and
-xgrammar makes a rule for each property and each count of properties.
+vLLM makes grammars in the server's process first, one at a time. Two forms of schema cost far more than their length:
+items written out one by one (a million of them in llguidance: 20 s and 1.2 GB), and xgrammar's rule for each property
+and each count of properties.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def on_cpu() -> bool:
 
 def engine_args(config: SamplerConfig, *, cpu: bool) -> AsyncEngineArgs:
     """vLLM's arguments. Raises InvalidArgument for what cannot run here."""
-    from vllm.config import WeightTransferConfig
+    from vllm.config import StructuredOutputsConfig, WeightTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     arguments: dict[str, Any] = {
@@ -60,6 +60,9 @@ def engine_args(config: SamplerConfig, *, cpu: bool) -> AsyncEngineArgs:
         "use_tqdm_on_load": False,
         "worker_extension_cls": EXTENSION,
         "weight_transfer_config": WeightTransferConfig(backend=BACKEND),
+        # Of one make from the first request on. vLLM's own choice checks each grammar by whichever library takes it,
+        # and then makes all of them with the library of the first.
+        "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
     }
     # -1: the model's own context, or what the key-value cache has room for
     arguments["max_model_len"] = config.max_model_len or -1
