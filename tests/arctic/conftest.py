@@ -1,4 +1,7 @@
-"""One server for all of these tests: a Ray actor, training, sampling and scoring; reached in three ways."""
+"""One server for all of these tests: a Ray actor, training, sampling and scoring; reached in three ways.
+
+This folder is a package so that the server ends with its last test and not with the run.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ray_here() -> Iterator[None]:
     """A Ray cluster of this process."""
     ray.init(
@@ -35,7 +38,7 @@ def ray_here() -> Iterator[None]:
     ray.shutdown()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def owner(ray_here: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArcticRLClient]:
     """The client that started the server and made the jobs."""
     folder = str(tmp_path_factory.mktemp("arctic"))
