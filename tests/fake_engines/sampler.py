@@ -1,0 +1,161 @@
+"""Answers a prompt with its own tokens, reversed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+
+import numpy as np
+
+from gradwire.server.engines.sampling import (
+    CompletionDelta,
+    FinishReason,
+    ModelInfo,
+    PromptInfo,
+    SampleEvent,
+    SamplerConfig,
+    SampleRequest,
+    TokenIds,
+    WeightSpan,
+)
+from gradwire.server.engines.sharedmem import SharedSegment
+from gradwire.server.engines.weights import (
+    AdapterSpec,
+    InFlightPolicy,
+    MemoryReport,
+    TensorChecksum,
+    WeightManifest,
+)
+from gradwire.server.errors import FailedPrecondition, InvalidArgument
+from tests.fake_engines.openai import FakeOpenAi
+from tests.fake_engines.process import CONTEXT, VOCABULARY, WEIGHT, FakeProcess
+
+
+class FakeSampler(FakeProcess):
+    """`token_gate`, when set, is awaited before each token; `open` are the requests being sampled."""
+
+    def __init__(self, config: SamplerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.openai = FakeOpenAi()
+        self.token_gate: asyncio.Semaphore | None = None
+        self.generate_error: Exception | None = None
+        self.manifest_error: Exception | None = None
+        self.update_error: Exception | None = None
+        self.update_gate: asyncio.Event | None = None
+        self.update_begun = asyncio.Event()
+        self.requests: list[SampleRequest] = []
+        self.open: set[str] = set()
+        self.opened = asyncio.Event()
+        self.paused = False
+        self.asleep = 0
+        self.version = 0
+        self.weights = b""
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(
+            self.config.model, self.config.model_path, CONTEXT, VOCABULARY, "float32", (0,),
+            has_chat_template=False, max_log_probs=self.config.max_log_probs, architecture="Fake",
+        )  # fmt: skip
+
+    def tokenize(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
+        return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
+
+    def apply_chat_template(
+        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+    ) -> TokenIds:
+        raise InvalidArgument.at("messages", "the model has no chat template")
+
+    def decode(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:
+        return bytes(token_ids.astype(np.uint8)).decode(errors="replace")
+
+    async def generate(self, request: SampleRequest) -> AsyncGenerator[SampleEvent, None]:
+        self.requests.append(request)
+        tokens = request.prompt_token_ids
+        if len(tokens) >= CONTEXT:
+            raise InvalidArgument.at("prompt.token_ids", f"{len(tokens)} tokens do not fit", reason="PROMPT_TOO_LONG")
+        if self.asleep:
+            raise FailedPrecondition("ENGINE_ASLEEP", "the engine sleeps")
+        self.open.add(request.request_id)
+        self.opened.set()
+        try:
+            params = request.params
+            scores = None if params.prompt_log_probs is None else np.full(len(tokens), -1.0, np.float32)
+            yield SampleEvent((), PromptInfo(len(tokens), 0, scores))
+            answer = tokens[::-1][: params.max_tokens]
+            for place in range(len(answer)):
+                if self.token_gate is not None:
+                    await self.token_gate.acquire()
+                if self.generate_error is not None:
+                    raise self.generate_error
+                last = place == len(answer) - 1
+                yield SampleEvent(tuple(self._delta(i, place, answer, last) for i in range(params.n)))
+        finally:
+            self.open.discard(request.request_id)
+
+    def _delta(self, index: int, place: int, answer: TokenIds, last: bool) -> CompletionDelta:
+        return CompletionDelta(
+            index=index,
+            first_token_index=place,
+            token_ids=answer[place : place + 1],
+            text=self.decode(answer[place : place + 1]),
+            weight_spans=(WeightSpan(self.version, place, place + 1),),
+            finish_reason=FinishReason.LENGTH if last else None,
+        )
+
+    async def num_unfinished(self) -> int:
+        return len(self.open)
+
+    async def reset_prefix_cache(self) -> None:
+        return
+
+    async def pause(self, policy: InFlightPolicy) -> None:
+        self.paused = True
+
+    async def resume(self) -> None:
+        self.paused = False
+
+    def check_manifest(self, manifest: WeightManifest) -> None:
+        if self.manifest_error is not None:
+            raise self.manifest_error
+
+    async def update_weights(self, segment: str, manifest: WeightManifest, version: int) -> None:
+        assert self.paused
+        self.update_begun.set()
+        if self.update_gate is not None:
+            await self.update_gate.wait()
+        if self.update_error is not None:
+            raise self.update_error
+        with SharedSegment.attach(segment) as attached:
+            self.weights = b"".join(attached.array(t.offset, t.nbytes).tobytes() for t in manifest.tensors)
+        self.version = version
+
+    async def weight_version(self) -> int:
+        return self.version
+
+    async def update_adapter(
+        self, name: str, spec: AdapterSpec, segment: str, manifest: WeightManifest, version: int
+    ) -> None:
+        raise AssertionError("no test of what is around engines syncs an adapter")
+
+    async def remove_adapter(self, name: str) -> None:
+        raise AssertionError("no test of what is around engines syncs an adapter")
+
+    async def weight_norm(self, adapter: str = "") -> float:
+        return float(np.linalg.norm(np.frombuffer(self.weights, dtype=np.float32)))
+
+    async def checksums(self, adapter: str = "") -> list[TensorChecksum]:
+        shape = (len(self.weights) // 4,)
+        return [TensorChecksum(WEIGHT, "F32", shape, hashlib.sha256(self.weights).hexdigest())]
+
+    async def sleep(self, level: int) -> MemoryReport:
+        changed, self.asleep = not self.asleep, self.asleep or level
+        return MemoryReport(2000, 1000, changed)
+
+    async def wake(self, tags: Sequence[str] | None) -> MemoryReport:
+        if self.asleep == 2:
+            self.version = 0  # the weights were dropped
+        changed, self.asleep = bool(self.asleep), 0
+        return MemoryReport(1000, 2000, changed)
