@@ -48,6 +48,10 @@ class Row:
         return [i for i, weight in enumerate(self.mask) if weight]
 
 
+class NoTokenLeft(Exception):
+    """M2PO drops every token of the batch."""
+
+
 def plain_loss(rows: Sequence[Row], name: str, given: Options, *, width: int, version: int = 0) -> Tensor:
     """The loss of the whole batch. `width` is S; `version` that of the weights, unless the options say."""
     options = {"loss_agg_mode": "token-mean", **DEFAULTS.get(name, {}), **given}
@@ -168,6 +172,8 @@ def _second_moment(rows: Sequence[Row], o: Options) -> Sequence[Row]:
     left = {(r, i): (row.old[i] - row.prox[i]) ** 2 for r, row in enumerate(rows) for i in row.scored()}  # type: ignore[index]
     while sum(left.values()) / len(left) >= threshold:
         del left[max(left, key=lambda at: left[at])]
+        if not left:
+            raise NoTokenLeft
     return [
         Row(
             row.log_probs,

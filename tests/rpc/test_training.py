@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -173,6 +174,18 @@ async def test_uploads_that_do_not_fit_their_header_are_refused(served: Served, 
         failed = await failure(served.training.UploadBatch(messages))
         assert failed.code is StatusCode.INVALID_ARGUMENT
         assert failed.fields == [field]
+
+
+async def test_a_refusal_reaches_a_client_that_is_still_sending(served: Served, job_id: int) -> None:
+    limit = served.app.settings.limits.max_upload_bytes
+    header = training_pb2.UploadBatchRequest(
+        header=training_pb2.UploadHeader(job_id=job_id, total_bytes=limit + 1, sha256=bytes(32))
+    )
+    for _ in range(20):
+        chunks = (training_pb2.UploadBatchRequest(chunk=bytes(16)) for _ in range(400))
+        failed = await failure(served.training.UploadBatch(chain([header], chunks)))
+        assert failed.code is StatusCode.INVALID_ARGUMENT, failed.text
+        assert failed.fields == ["header.total_bytes"]
 
 
 async def test_uploads_that_broke_off_take_no_room(served: Served, job_id: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from gradwire.server.rpc.interceptors.errors import method_not_served, not_a_mes
 from gradwire.server.rpc.interceptors.step import Call, Chain, answer_stream
 
 _UNREADABLE = object()  # in place of a message
+_REFUSED_SENDS_SECONDS = 2.0
 
 
 class ChainInterceptor(aio.ServerInterceptor):
@@ -47,7 +48,7 @@ def _wrap(
     function = handler_function(handler)
 
     @asynccontextmanager
-    async def around(context: Any) -> AsyncIterator[Call]:
+    async def around(request: Any, context: Any) -> AsyncIterator[Call]:
         metadata = {k: v for k, v in details.invocation_metadata or () if isinstance(v, str)}
         call = Call(details.method, context.peer() or "", metadata)
         try:
@@ -56,6 +57,8 @@ def _wrap(
         except (aio.AbortError, asyncio.CancelledError):
             raise
         except Exception as error:
+            if handler.request_streaming:
+                await _read_to_the_end(request)
             await _abort(context, status_of(call.method, error))
 
     async def checked(call: Call, request: Any) -> Any:
@@ -67,11 +70,11 @@ def _wrap(
         return request
 
     async def unary_response(request: Any, context: Any) -> Any:
-        async with around(context) as call:
+        async with around(request, context) as call:
             return await function(await checked(call, request), context)
 
     async def stream_response(request: Any, context: Any) -> None:
-        async with around(context) as call:
+        async with around(request, context) as call:
             await answer_stream(function, await checked(call, request), context)
 
     make = _MAKERS[handler.request_streaming, handler.response_streaming]
@@ -80,6 +83,17 @@ def _wrap(
         request_deserializer=_careful(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )
+
+
+async def _read_to_the_end(messages: AsyncIterator[Any]) -> None:
+    """Let a refused client finish sending, for a while.
+
+    grpc.aio clients that are still writing when the status arrives report INTERNAL instead of it (grpc issue 36066).
+    """
+    with suppress(TimeoutError, aio.UsageError):  # UsageError: the handler had read everything
+        async with asyncio.timeout(_REFUSED_SENDS_SECONDS):
+            async for _ in messages:
+                pass
 
 
 async def _readable(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
