@@ -25,10 +25,12 @@ class Clients:
     async def measure(self, command: dict[str, Any]) -> tuple[float, float]:
         """(tokens per second, CPU seconds of this process per 1,000 tokens) of some streams at once."""
         stream = self._aio if command["kind"] == "aio" else self._stub
-        wall, cpu, count = time.perf_counter(), time.process_time(), 0
-        for _ in range(command["repeats"]):
-            streams = (stream(command["prompt"], command["tokens"]) for _ in range(command["streams"]))
-            count += sum(await asyncio.gather(*streams))
+
+        async def one_after_another() -> int:
+            return sum([await stream(command["prompt"], command["tokens"]) for _ in range(command["repeats"])])
+
+        wall, cpu = time.perf_counter(), time.process_time()
+        count = sum(await asyncio.gather(*(one_after_another() for _ in range(command["streams"]))))
         return count / (time.perf_counter() - wall), (time.process_time() - cpu) * 1000 / count
 
     async def _aio(self, prompt: str, tokens: int) -> int:

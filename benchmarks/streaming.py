@@ -2,7 +2,8 @@
 
 The server runs in this process, just as `gradwire serve` runs it, so that the very engine behind it can also be
 driven in-process, turn by turn. The client is a process of its own. The model is `tiny`, which costs nearly
-nothing: what is measured is the path of a token.
+nothing: what is measured is the path of a token. As many requests are under way as there are streams: where one
+ends, the next begins.
 
     python -m benchmarks.streaming [--streams 1 8 32 64] [--tokens 128] [--rounds 5]
 """
@@ -59,9 +60,11 @@ async def in_process(app: App, streams: int, tokens: int, repeats: int) -> float
             count += len(output.outputs[0].token_ids)
         return count
 
-    begin, count = time.perf_counter(), 0
-    for _ in range(repeats):
-        count += sum(await asyncio.gather(*(stream(number) for number in range(streams))))
+    async def one_after_another(number: int) -> int:
+        return sum([await stream(number) for _ in range(repeats)])
+
+    begin = time.perf_counter()
+    count = sum(await asyncio.gather(*(one_after_another(number) for number in range(streams))))
     return count / (time.perf_counter() - begin)
 
 
@@ -70,6 +73,7 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
     from gradwire.server.app import App
     from gradwire.server.config import load_settings
     from gradwire.server.engines.factory import RealEngines
+    from gradwire.server.observability.heap import freeze_heap
 
     rows = []
     with tempfile.TemporaryDirectory(prefix="gradwire-bench-") as folder:
@@ -78,6 +82,7 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
         )
         app = App(settings, RealEngines(), lambda line: print(line, file=sys.stderr))
         await app.start()
+        freeze_heap()
         try:
             with Child("stream_client", app.grpc_address) as client:
                 for streams in arguments.streams:
@@ -88,8 +93,8 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
 
 
 async def _compare(app: App, client: Child, streams: int, tokens: int, rounds: int) -> list[Row]:
-    # A few streams are over in a blink: repeat them, so that each sample lasts about a second.
-    repeats = max(2, min(8, 64 // streams))
+    # So many requests after one another in each stream's place: a sample lasts one to two seconds.
+    repeats = min(8, 256 // streams)
 
     async def over_grpc(kind: str) -> Sample:
         command = {"kind": kind, "streams": streams, "tokens": tokens, "repeats": repeats, "prompt": PROMPT}

@@ -66,7 +66,7 @@ class ServerStream(Generic[Response]):
                 raise self._cancelled_error() from None
             raise
         if not isinstance(data, bytes):  # the end is an object of its own
-            self._ended = True
+            self._end_here()
             if self._cancelled:
                 raise self._cancelled_error()
             return None
@@ -83,13 +83,17 @@ class ServerStream(Generic[Response]):
                 left = self._end - self._clock()
                 wait = None if self._begun else wait_before_next(self._retry, error, self._attempts, left)
                 if wait is None or self._cancelled:
-                    self._ended = True
+                    self._end_here()
                     raise error from failure
             self._live.pause = asyncio.ensure_future(asyncio.sleep(wait))
             await self._live.pause
             self._attempts += 1
             left = self._end - self._clock()
             self._live.call = self._begin(None if math.isinf(left) else max(left, 0.001))
+
+    def _end_here(self) -> None:
+        self._ended = True
+        self._cancel.detach()  # nothing is left to cancel
 
     def cancel(self) -> None:
         """Ends the call; may be called from any thread, and again."""

@@ -18,6 +18,7 @@ from typing import TextIO
 
 from gradwire.server.config import Settings, load_settings, readable
 from gradwire.server.errors import GradwireError
+from gradwire.server.observability.heap import freeze_heap
 from gradwire.server.observability.logs import configure
 
 
@@ -117,6 +118,7 @@ async def _serve(settings: Settings, ready_line: TextIO, *, stop_on_eof: bool) -
         starting.cancel()
     try:
         await starting
+        freeze_heap()
         http = f" http={app.http_address}" if app.http_address else ""
         print(f"ready grpc={app.grpc_address}{http}", file=ready_line, flush=True)
         await stopping
