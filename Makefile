@@ -15,7 +15,7 @@ BASELINE := protos/baseline.binpb
 TYPED := client_py server tests scripts $(sort $(dir $(wildcard examples/*.py benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test gen baseline lint bench serve clean
+.PHONY: help setup tools agilerl demo test gen baseline lint bench serve clean
 
 help: ## This list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -29,7 +29,10 @@ tools: ## Install what generates stubs and checks protos into .venv-gen
 demo: setup ## Train SmolLM2 with GRPO on this machine and watch the reward rise
 	$(PYTHON_IN_VENV) examples/grpo_demo.py $(DEMO_ARGS)
 
-test: setup tools ## Run the tests
+agilerl: setup ## Install AgileRL, whose checkpoints the tests convert, into .venv-agilerl
+	@scripts/setup_agilerl.sh
+
+test: setup tools agilerl ## Run the tests
 	$(PYTHON_IN_VENV) -m pytest $(TEST_ARGS)
 
 gen: ## Rebuild the stubs in gen/ from protos/
@@ -54,5 +57,5 @@ serve: setup ## Serve SmolLM2 on this machine
 	.venv/bin/gradwire serve --model smollm2 --insecure-no-auth $(SERVE_ARGS)
 
 clean: ## Remove what make made
-	rm -rf .venv .venv-gen .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf .venv .venv-gen .venv-agilerl .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -112,6 +112,14 @@ def test_engines_do_not_know_each_other() -> None:
     assert_none(files("engines/deepspeed"), (f"{OURS}engines.vllm", "vllm"))
 
 
+def test_only_the_command_can_convert() -> None:
+    """Reading a foreign checkpoint runs its code: no part of a running server may be able to."""
+    allowed = {*files("convert"), *files("cli/policy.py")}
+    assert_none(sorted({*SERVER.rglob("*.py")} - allowed), (f"{OURS}convert",))
+    inside = [file for file in files("convert") if file.name != "runner.py"]
+    assert_none(inside, (OURS[:-1],), except_for=(f"{OURS}convert",))
+
+
 def test_losses_and_models_stand_alone() -> None:
     allowed = (f"{OURS}losses", f"{OURS}models", f"{OURS}errors", *VALUES)
     assert_none(files("losses", "models"), (OURS[:-1],), except_for=allowed)

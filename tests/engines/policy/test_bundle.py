@@ -238,4 +238,4 @@ def test_a_graph_that_is_not_what_the_manifest_says(
 def test_outputs_are_measured_not_believed(tmp_path: Path) -> None:
     bundle = read_bundle(write(tmp_path / "seven", {"policy": network(box(4), "categorical", discrete(7))}))
     said = with_graph(tmp_path, graph(spec_of(bundle.manifest)))
-    assert "output logits has shape [3, 7] for 3 rows; it must be [batch, 3]" in said
+    assert "output logits has shape [1, 7] for 1 rows; it must be [batch, 3]" in said

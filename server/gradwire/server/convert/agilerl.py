@@ -32,7 +32,9 @@ _HEADS = {
 def load(source: str, algo: str) -> tuple[dict[str, Any], dict[str, Graph]]:
     """Manifest fields and the networks. Runs the code in the checkpoint."""
     import agilerl.algorithms
+    from agilerl.utils.algo_utils import preprocess_observation
 
+    preprocess_observation.register(spaces.Discrete, _one_hot)
     name = algo or _guess(source)
     name = _CLASSES.get(name, name)
     if name not in ALGORITHMS:
@@ -44,6 +46,13 @@ def load(source: str, algo: str) -> tuple[dict[str, Any], dict[str, Graph]]:
         return fields, {"policy": _single(name, agent)}
     fields["agents"] = {agent_id: agent.get_network_id(agent_id) for agent_id in agent.agent_ids}
     return fields, {network: _of_group(name, agent, network) for network in agent.actors}
+
+
+def _one_hot(observation_space: spaces.Discrete, observation: Any, *_: Any, **__: Any) -> torch.Tensor:
+    """The library's own, but for its squeeze(), which takes the batch dimension away from a batch of one."""
+    return torch.nn.functional.one_hot(
+        torch.as_tensor(observation).long(), num_classes=int(observation_space.n)
+    ).float()
 
 
 def _guess(source: str) -> str:

@@ -22,7 +22,7 @@ def main() -> None:
     print("network: cut off" if cut_network() else "network: NOT cut off, as this system does not allow it", flush=True)
     sys.path[1:1] = request["import_paths"]
     try:
-        _convert(request)
+        convert(request)
     except Exception as error:
         reason = str(error) or type(error).__name__
         if isinstance(error, ModuleNotFoundError):
@@ -31,7 +31,8 @@ def main() -> None:
         sys.exit(1)
 
 
-def _convert(request: dict[str, Any]) -> None:
+def convert(request: dict[str, Any]) -> None:
+    """Reads the source and writes the bundle and the samples."""
     source, algo = request["source"], request["algo"]
     framework = request["framework"] if request["framework"] != "auto" else _framework(source)
     if framework == "torch":

@@ -28,7 +28,7 @@ _NUMPY: dict[str, np.dtype[Any]] = {
     "tensor(bool)": np.dtype(np.bool_),
     **{f"tensor({name})": np.dtype(name) for name in ("uint8", "int8", "int16", "int32", "int64")},
 }
-_PROBE_ROWS = 3
+_PROBE_ROWS = (1, 3)  # one row, as exporters fold dimensions of 1 away
 _INLINE_SECONDS = 150e-6
 
 
@@ -121,19 +121,23 @@ class OnnxNetwork:
 
     def _probe(self) -> None:
         """Runs it once: shapes in a graph are claims, and a graph that cannot run should not wait for a caller."""
+        for rows in _PROBE_ROWS:
+            self._probe_with(rows)
+
+    def _probe_with(self, rows: int) -> None:
         try:
-            outputs = self.run(self._zeros(_PROBE_ROWS))
+            outputs = self.run(self._zeros(rows))
         except RunError as error:
-            self._fail("file", f"does not run on {_PROBE_ROWS} rows of zeros: {error}")
+            self._fail("file", f"does not run on {rows} rows of zeros: {error}")
         for name, shape in self._output_shapes().items():
             found = outputs[name]
             if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiub":
                 self._fail("file", f"output {name} is no array of numbers")
-            if found.shape[:1] != (_PROBE_ROWS,) or (shape is not None and found.shape[1:] != shape):
+            if found.shape[:1] != (rows,) or (shape is not None and found.shape[1:] != shape):
                 wanted = "..." if shape is None else _dims(shape)
                 self._fail(
                     "file",
-                    f"output {name} has shape {list(found.shape)} for {_PROBE_ROWS} rows; it must be [batch, {wanted}]",
+                    f"output {name} has shape {list(found.shape)} for {rows} rows; it must be [batch, {wanted}]",
                 )
             if name.startswith("next_state.") and found.dtype != self._input_dtypes[name.removeprefix("next_")]:
                 self._fail("file", f"output {name} is {found.dtype}, but input {name.removeprefix('next_')} is not")

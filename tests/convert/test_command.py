@@ -1,0 +1,90 @@
+"""`gradwire policy` from the shell: a conversion in its own process, and what it does with sources that mean harm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradwire.server.engines.policy.engine import PolicyEngine
+
+MODEL = """
+import torch
+
+class Sum(torch.nn.Module):
+    def forward(self, x):
+        return {"sum": x["a"] + x["b"], "product": x["a"] * x["b"]}
+
+def make():
+    return Sum(), {"a": torch.ones(2, 3), "b": torch.ones(2, 3)}
+
+def spy():
+    import os, socket
+    print("TOKEN", os.environ.get("SECRET_TOKEN"))
+    with open(os.environ["HOME"] + "/x", "w") as file:
+        file.write("mine")
+    try:
+        socket.create_connection(("127.0.0.1", int(open(__file__ + ".port").read())), timeout=2)
+        raise SystemExit("convert: REACHED THE NETWORK")
+    except OSError:
+        raise ValueError(f"no way out, and the token is {os.environ.get('SECRET_TOKEN')}")
+
+def nonsense():
+    return 7
+"""
+
+
+def gradwire(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "import sys; from gradwire.server.cli import main; sys.exit(main())", "policy"]
+    environment = {**os.environ, "SECRET_TOKEN": "hush"}
+    return subprocess.run(
+        [*command, *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=120, check=False
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(MODEL)
+    return tmp_path / "model.py"
+
+
+async def test_convert_inspect_check_and_serve(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sum.zip"
+    made = gradwire("convert", f"{source}:make", out)
+    assert made.returncode == 0, made.stderr
+    assert "runs the code in it" in made.stderr and "largest difference from the source: 0.0e+00" in made.stdout
+    assert '"kind": "supervised"' in gradwire("inspect", out).stdout
+    assert gradwire("check", out).stdout.endswith("outputs sum, product: good\n")
+    engine = await PolicyEngine.load(out)
+    a, b = np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)
+    found = (await engine.predict({"a": a, "b": b})).outputs
+    assert isinstance(found, dict)
+    np.testing.assert_array_equal(np.asarray(found["product"]), a * b)
+    await engine.close()
+    again = gradwire("convert", f"{source}:make", out)
+    assert again.returncode == 1 and "exists already" in again.stderr
+    out.write_bytes(out.read_bytes()[:100])
+    assert gradwire("check", out).returncode == 1
+
+
+def test_the_worker_has_no_credentials_and_no_way_out(source: Path, tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Path(f"{source}.port").write_text(str(listener.getsockname()[1]))
+        ran = gradwire("convert", f"{source}:spy", tmp_path / "out")
+    if "REACHED THE NETWORK" in ran.stderr:
+        pytest.skip("this system lets nobody make a network namespace")
+    assert ran.returncode == 1 and "no way out, and the token is None" in ran.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_converted_says_why(source: Path, tmp_path: Path) -> None:
+    assert "must return (module, example inputs)" in gradwire("convert", f"{source}:nonsense", tmp_path / "o").stderr
+    assert "is not a file" in gradwire("convert", tmp_path / "none.zip", tmp_path / "o").stderr
+    (tmp_path / "text").write_text("hello")
+    assert "neither a Stable-Baselines3 zip nor" in gradwire("convert", tmp_path / "text", tmp_path / "o").stderr
