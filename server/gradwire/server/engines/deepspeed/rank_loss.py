@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +81,8 @@ def loss_gradient(
     """
     log_probs, entropy = values = scored.detach().requires_grad_()
     check_finite(log_probs.detach(), part.rows, part.row_ids, batch.row_ids)
-    output = _computed(loss_inputs(part, batch, log_probs, entropy), call)
+    inputs = loss_inputs(part, batch, log_probs, entropy)
+    output = _computed(inputs, call)
     if not output.loss.requires_grad:
         raise InvalidArgument.at("loss.name", f"the loss {call.loss.name!r} does not depend on the log-probs")
     (gradient,) = torch.autograd.grad(output.loss, values)
@@ -92,8 +93,38 @@ def loss_gradient(
         row = int(batch.row_ids[part.row_ids[part.rows[entry]]])
         raise _not_finite(call, f"row {row}", value)
     if not math.isfinite(value):
-        raise _not_finite(call, f"one of the rows {batch.row_ids[part.row_ids][:8].tolist()}", value)
+        raise _not_finite(call, culprit(inputs, call), value)
     return gradient, output.metrics
+
+
+def culprit(inputs: LossInputs, call: LossCall) -> str:
+    """Which rows make a loss that is not finite, though its gradient is: each group of rows is tried by itself."""
+    assert inputs.row_ids is not None
+    largest, where = -1.0, ""
+    group_of = inputs.row_ids // call.loss.rows_together
+    for group in group_of.unique():
+        members = (group_of == group).nonzero()[:, 0]
+        value = abs(float(_computed(_only(inputs, members), call).loss.detach()))
+        ids = ", ".join(str(row) for row in sorted(inputs.row_ids[members].tolist()))
+        name = f"row {ids}" if len(members) == 1 else f"rows {ids}"
+        if not math.isfinite(value):
+            return name
+        if value > largest:
+            largest, where = value, f"the sum over rows; {name} has the largest loss, {value:.3g}"
+    return where
+
+
+def _only(inputs: LossInputs, members: Tensor) -> LossInputs:
+    """The inputs of some rows of a micro-batch."""
+    keep = torch.isin(inputs.rows, members)
+    tensors = {
+        field.name: value[keep]
+        for field in fields(inputs)
+        if field.name != "row_ids" and isinstance(value := getattr(inputs, field.name), Tensor)
+    }
+    tensors["rows"] = torch.searchsorted(members, tensors["rows"])
+    assert inputs.row_ids is not None
+    return LossInputs(**tensors, num_rows=len(members), row_ids=inputs.row_ids[members])
 
 
 def _computed(inputs: LossInputs, call: LossCall) -> LossOutput:
