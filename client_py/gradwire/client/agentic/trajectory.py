@@ -6,11 +6,14 @@ to training (lengths that agree, masks of 0 and 1, finite rewards) is `check_tra
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from gradwire.client.agentic.outcomes import outcome_of
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +52,15 @@ class Trajectory:
         metrics: exactly the keys of `METRIC_KEYS`. `steps` is a count, rewards are numbers and times are
             seconds. The two rewards may be left out; they are 0 then.
 
+    By keyword only, beyond the document, for `to_training_batch`:
+
+        response_log_probs: float tensor [R], log-probs under the policy that sampled; only those of trained
+            tokens are read. Default: not known.
+        response_versions: int tensor [R], the weight version that sampled each token. Default: not known.
+        outcome: how the run ended, of `Outcome`. Default "ok".
+        group: the task, for whoever compares the rewards of several runs on it. Default: told to
+            `to_training_batch`.
+
     Raises:
         ValueError: something is missing, NaN, infinite or out of range.
         TypeError: something is of another type.
@@ -61,6 +73,10 @@ class Trajectory:
     trajectory_reward: float | int = 0.0
     chat_completions: list[dict[str, str]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=_new_metrics)
+    response_log_probs: torch.Tensor | None = field(default=None, kw_only=True)
+    response_versions: torch.Tensor | None = field(default=None, kw_only=True)
+    outcome: str = field(default="ok", kw_only=True)
+    group: Hashable | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("prompt_tokens", "response_tokens", "response_masks"):
@@ -73,6 +89,10 @@ class Trajectory:
         if self.idx < 0:
             raise ValueError("Trajectory's idx must be non-negative")
         _check_chat(self.chat_completions)
+        for name in ("response_log_probs", "response_versions"):
+            if getattr(self, name) is not None:
+                _check_tensor(name, getattr(self, name))
+        self.outcome = outcome_of(self.outcome)
 
 
 @dataclass
@@ -111,16 +131,23 @@ class Step:
 
 @dataclass
 class StepTrajectory(Trajectory):
-    """A trajectory that is trained turn by turn. `task` is what was asked; `steps` must have at least one."""
+    """A trajectory that is trained turn by turn. `task` is what was asked; `steps` must have at least one.
+
+    `response_steps`, by keyword only and beyond the document: int tensor [R], the step that sampled each token,
+    -1 for none. Default: the runs of ones in `response_masks` are the steps, in order.
+    """
 
     task: Any = None
     steps: list[Step] = field(default_factory=list)
+    response_steps: torch.Tensor | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         whole = isinstance(self.steps, list) and self.steps and all(isinstance(step, Step) for step in self.steps)
         if not whole:
             raise ValueError("steps must be a non empty list of Step instances")
+        if self.response_steps is not None:
+            _check_tensor("response_steps", self.response_steps)
 
 
 def discounted_returns(steps: list[Step], gamma: float = 1.0) -> list[float]:
@@ -151,8 +178,10 @@ def check_trainable(trajectory: Trajectory) -> None:
         if name != "response_masks" and (tensor.is_floating_point() or bool((tensor < 0).any())):
             refuse(f"{name} must hold token ids: integers from 0")
     masks, responses = trajectory.response_masks, trajectory.response_tokens
-    if len(masks) != len(responses):
-        refuse(f"response_masks has {len(masks)} entries for {len(responses)} response_tokens")
+    for name in ("response_masks", "response_log_probs", "response_versions", "response_steps"):
+        tensor = getattr(trajectory, name, None)
+        if tensor is not None and tensor.shape != responses.shape:
+            refuse(f"{name} has {tensor.numel()} entries for {len(responses)} response_tokens")
     if not bool(((masks == 0) | (masks == 1)).all()):
         refuse("response_masks must be 0 or 1")
     if not np.isfinite(float(trajectory.trajectory_reward)):
