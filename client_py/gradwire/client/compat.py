@@ -23,6 +23,13 @@ from pathlib import Path
 from types import ModuleType
 
 TABLE: Mapping[str, str | None] = {
+    "agentic_rl": "gradwire.client.agentic",
+    "agentic_rl.memory": "gradwire.client.agentic.memory",
+    "agentic_rl.memory.memory_simple": "gradwire.client.agentic.memory",
+    "agentic_rl.memory.memory_summary": "gradwire.client.agentic.memory",
+    "agentic_rl.memory.summary_client": "gradwire.client.agentic.memory",
+    "agentic_rl.memory.token_counter": "gradwire.client.agentic.memory.tokens",
+    "agentic_rl.runner": "gradwire.client.agentic",
     "arctic_platform": None,
     "arctic_platform.rl": "gradwire.client.arctic",
     "arctic_platform.rl.client": "gradwire.client.arctic",

@@ -1,5 +1,20 @@
-"""Agentic reinforcement learning: trajectories, the memory of agents, and training batches."""
+"""Agentic reinforcement learning: engines that run agents, their memory, trajectories, and training batches."""
 
+from gradwire.client.agentic.engine import (
+    BaseEngineWrapper,
+    Completion,
+    CompletionError,
+    Completions,
+    EngineBatch,
+    EngineLoadError,
+    TaskFailure,
+    deadline_in,
+    load_engine,
+    load_engine_class,
+    remaining_s,
+    run_engine,
+    run_tasks,
+)
 from gradwire.client.agentic.memory import (
     MemoryConfig,
     MemorySimple,
@@ -13,6 +28,12 @@ from gradwire.client.agentic.trajectory import Step, StepTrajectory, Trajectory,
 
 __all__ = [
     "AgentBatch",
+    "BaseEngineWrapper",
+    "Completion",
+    "CompletionError",
+    "Completions",
+    "EngineBatch",
+    "EngineLoadError",
     "MemoryConfig",
     "MemorySimple",
     "MemorySummary",
@@ -21,9 +42,16 @@ __all__ = [
     "StepTrajectory",
     "SummaryClient",
     "SummaryGenerationError",
+    "TaskFailure",
     "Trajectory",
     "check_trainable",
+    "deadline_in",
     "discounted_returns",
     "group_advantages",
+    "load_engine",
+    "load_engine_class",
+    "remaining_s",
+    "run_engine",
+    "run_tasks",
     "to_training_batch",
 ]

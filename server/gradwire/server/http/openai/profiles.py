@@ -16,8 +16,8 @@ from gradwire.server.engines.openai import Endpoint
 from gradwire.server.errors import FieldViolation, InvalidArgument
 
 PROFILES = ("openai", "documented")
-# What clients send by themselves, whatever their user asked for.
-_TOLERATED = frozenset({"model", "model_name", "stream", "stream_options", "user", "stop"})
+# What clients send by themselves, whatever their user asked for; and ids of tokens, for those who train on them.
+_TOLERATED = frozenset({"model", "model_name", "stream", "stream_options", "user", "stop", "return_token_ids"})
 _NO_DETOKENIZE = "detokenize"  # text is always given: the document's own examples read it
 
 

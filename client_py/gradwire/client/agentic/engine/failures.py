@@ -1,0 +1,57 @@
+"""What a batch of tasks gives, and how those failed that gave nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradwire.client.agentic.engine.completions import CompletionError
+from gradwire.client.agentic.outcomes import Outcome
+from gradwire.client.agentic.trajectory import Trajectory
+from gradwire.client.errors import GradwireError
+
+_OF_THE_NETWORK = ("aiohttp", "grpc", "httpx", "httpx2", "openai")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """A task without a trajectory: its position, its `id`, and why."""
+
+    idx: int
+    task_id: Any
+    outcome: Outcome
+    reason: str
+    error: BaseException | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBatch:
+    """Trajectories by `idx`, and the tasks that have none, by `idx`."""
+
+    trajectories: list[Trajectory]
+    failures: list[TaskFailure]
+
+    @property
+    def outcomes(self) -> dict[int, Outcome]:
+        """How each failure ended, by `idx`: `to_training_batch` leaves it out of its group's statistics."""
+        return {failure.idx: failure.outcome for failure in self.failures}
+
+
+def outcome_of_error(error: BaseException) -> Outcome:
+    """What an exception of a task says of it: where it is not of time or of the network, its environment failed."""
+    if isinstance(error, TimeoutError) or type(error).__name__ == "APITimeoutError":
+        return Outcome.TIMEOUT
+    if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):
+        return Outcome.CANCELLED
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    if isinstance(error, (CompletionError, GradwireError, ConnectionError)) or packages & set(_OF_THE_NETWORK):
+        return Outcome.INFRA_ERROR
+    return Outcome.ENV_ERROR
+
+
+def failure_of(idx: int, task: dict[str, Any], error: BaseException) -> TaskFailure:
+    """The failure that an exception is."""
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return TaskFailure(idx, task.get("id"), outcome_of_error(error), reason, error)
