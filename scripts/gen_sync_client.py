@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = ROOT / "client_py" / "gradwire" / "client"
-MODULES = ("admin", "inference", "jobs", "sampling", "sessions", "streams", "training", "weights")
+MODULES = ("admin", "deployments", "inference", "jobs", "sampling", "sessions", "streams", "training", "weights")
 # Written by hand: the base of the sync streams.
 BASES = {"AsyncStream"}
 HEADER = (

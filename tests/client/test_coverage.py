@@ -21,6 +21,7 @@ from gradwire.client._core.loop import shared_loop
 from gradwire.client._core.rpc import RPCS
 from gradwire.v1 import (
     admin_pb2,
+    deployment_pb2,
     inference_pb2,
     job_pb2,
     sampling_pb2,
@@ -29,14 +30,14 @@ from gradwire.v1 import (
     weight_pb2,
 )
 
-FILES = (admin_pb2, inference_pb2, job_pb2, sampling_pb2, session_pb2, training_pb2, weight_pb2)
+FILES = (admin_pb2, deployment_pb2, inference_pb2, job_pb2, sampling_pb2, session_pb2, training_pb2, weight_pb2)
 METHODS = {
     f"/{service.full_name}/{method.name}": method
     for file in FILES
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-SUB_CLIENTS = ("admin", "inference", "jobs", "sampling", "sessions", "training", "weights")
+SUB_CLIENTS = ("admin", "deployments", "inference", "jobs", "sampling", "sessions", "training", "weights")
 BATCH = {"input_ids": np.array([[1, 2]])}
 TENSORS = {"a": np.zeros(2, np.float32)}
 
@@ -45,6 +46,10 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "AdminService/CreateToken": lambda c: c.admin.create_token("acme", ["admin"]),
     "AdminService/ListTokens": lambda c: c.admin.list_tokens(),
     "AdminService/RevokeToken": lambda c: c.admin.revoke_token("t1"),
+    "DeploymentService/Deploy": lambda c: c.deployments.deploy_llm("a"),
+    "DeploymentService/GetDeployment": lambda c: c.deployments.get(),
+    "DeploymentService/ListDeployments": lambda c: c.deployments.list(),
+    "DeploymentService/Undeploy": lambda c: c.deployments.undeploy("a"),
     "InferenceService/GetStatus": lambda c: c.inference.get_status(),
     "InferenceService/GetAction": lambda c: c.inference.get_action([1.0]),
     "InferenceService/Predict": lambda c: c.inference.predict([1.0]),

@@ -34,11 +34,13 @@ from gradwire.client._convert.inference import value_from_proto, value_to_proto
 from gradwire.client._convert.jobs import create_to_proto, job_from_proto, job_id
 from gradwire.client._convert.prompts import prompts_to_proto
 from gradwire.client._convert.sampling import params_from_proto, params_to_proto, score_items_to_proto
+from gradwire.client.types.deployments import DeploymentState
 from gradwire.client.types.inference import DeploymentKind, MemoryScope
 from gradwire.client.types.sampling import SamplingKeywords
 from gradwire.client.types.weights import DataType
 from gradwire.v1 import (
     admin_pb2,
+    deployment_pb2,
     inference_pb2,
     job_pb2,
     sampling_params_pb2,
@@ -175,6 +177,7 @@ def test_what_is_scored() -> None:
         (DataType, tensor_pb2.DataType),
         (Scope, admin_pb2.Scope),
         (TokenKind, admin_pb2.TokenKind),
+        (DeploymentState, deployment_pb2.DeploymentState),
         (DeploymentKind, inference_pb2.DeploymentKind),
         (MemoryScope, inference_pb2.MemoryScope),
     ],

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.server.codec.sampling import (
-    UNLIMITED,
     decode_params,
     encode_delta,
     encode_log_probs,
@@ -19,6 +18,7 @@ from gradwire.server.codec.sampling import (
     encode_stop,
     in_request_terms,
 )
+from gradwire.server.domain.params import UNLIMITED
 from gradwire.server.engines.sampling import (
     CompletionDelta,
     SamplingParams,

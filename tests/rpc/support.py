@@ -20,6 +20,8 @@ from gradwire.server.codec.tensor import array_to_tensor
 from gradwire.server.config import Settings
 from gradwire.v1 import (
     admin_pb2_grpc,
+    deployment_pb2_grpc,
+    inference_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
     sampling_params_pb2,
@@ -46,6 +48,8 @@ class Served:
         self.training: Any = training_pb2_grpc.TrainingServiceStub(self.channel)
         self.weights: Any = weight_pb2_grpc.WeightServiceStub(self.channel)
         self.jobs: Any = job_pb2_grpc.JobServiceStub(self.channel)
+        self.deployments: Any = deployment_pb2_grpc.DeploymentServiceStub(self.channel)
+        self.inference: Any = inference_pb2_grpc.InferenceServiceStub(self.channel)
         self.sessions: Any = session_pb2_grpc.SessionServiceStub(self.channel)
         self.admin: Any = admin_pb2_grpc.AdminServiceStub(self.channel)
 

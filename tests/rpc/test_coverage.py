@@ -7,19 +7,32 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from gradwire.server.app import SERVICES
 from gradwire.server.rpc.admin import AdminServicer
+from gradwire.server.rpc.deployments import DeploymentServicer
+from gradwire.server.rpc.inference import InferenceServicer
 from gradwire.server.rpc.interceptors import auth
 from gradwire.server.rpc.jobs import JobServicer
 from gradwire.server.rpc.sampling import SamplingServicer
 from gradwire.server.rpc.sessions import SessionServicer
 from gradwire.server.rpc.training import TrainingServicer
 from gradwire.server.rpc.weights import WeightServicer
-from gradwire.v1 import admin_pb2, inference_pb2, job_pb2, sampling_pb2, session_pb2, training_pb2, weight_pb2
+from gradwire.v1 import (
+    admin_pb2,
+    deployment_pb2,
+    inference_pb2,
+    job_pb2,
+    sampling_pb2,
+    session_pb2,
+    training_pb2,
+    weight_pb2,
+)
 
 SERVED = {
     sampling_pb2.DESCRIPTOR: SamplingServicer,
     training_pb2.DESCRIPTOR: TrainingServicer,
     weight_pb2.DESCRIPTOR: WeightServicer,
     job_pb2.DESCRIPTOR: JobServicer,
+    deployment_pb2.DESCRIPTOR: DeploymentServicer,
+    inference_pb2.DESCRIPTOR: InferenceServicer,
     session_pb2.DESCRIPTOR: SessionServicer,
     admin_pb2.DESCRIPTOR: AdminServicer,
 }
@@ -41,7 +54,6 @@ def test_the_list_of_services_is_that_of_the_protos() -> None:
 
 
 def test_each_service_of_the_contract_has_a_scope() -> None:
-    files = [*SERVED, inference_pb2.DESCRIPTOR]
     of_other_doors = {"gradwire.openai.v1"}
-    services = {s.full_name for file in files for s in file.services_by_name.values()}
+    services = {s.full_name for file in SERVED for s in file.services_by_name.values()}
     assert set(auth._SCOPES) == services | of_other_doors

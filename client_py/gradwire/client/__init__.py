@@ -36,6 +36,7 @@ from gradwire.client.errors import (
 from gradwire.client.sync.client import Client
 from gradwire.client.sync.streams import JobWatch, ReplyStream, SampleStream
 from gradwire.client.types.admin import Capabilities, CreatedToken, LossInfo, Scope, Token, TokenKind
+from gradwire.client.types.deployments import Deployment, DeploymentState, LanguageModel, PolicyBundle
 from gradwire.client.types.inference import (
     ActionResult,
     AgentInfo,
@@ -130,7 +131,9 @@ __all__ = [
     "DataLossError",
     "DataType",
     "DeadlineExceededError",
+    "Deployment",
     "DeploymentKind",
+    "DeploymentState",
     "DeploymentStatus",
     "FailedPreconditionError",
     "FinishReason",
@@ -149,6 +152,7 @@ __all__ = [
     "JobUpdate",
     "JobWatch",
     "KeepAliveConfig",
+    "LanguageModel",
     "Lease",
     "LoadResult",
     "LogProbEngine",
@@ -162,6 +166,7 @@ __all__ = [
     "OptimizerConfig",
     "OutOfRangeError",
     "PermissionDeniedError",
+    "PolicyBundle",
     "Prediction",
     "PromptInfo",
     "PromptResult",

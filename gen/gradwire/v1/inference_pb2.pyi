@@ -69,20 +69,22 @@ class GetStatusRequest(_message.Message):
     def __init__(self, deployment_id: _Optional[str] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("deployment_id", "instance_id", "kind", "agent", "weight_version", "memory_scope")
+    __slots__ = ("deployment_id", "instance_id", "kind", "agent", "weight_version", "memory_scope", "training_job_id")
     DEPLOYMENT_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
     MEMORY_SCOPE_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     deployment_id: str
     instance_id: str
     kind: DeploymentKind
     agent: AgentInfo
     weight_version: int
     memory_scope: MemoryScope
-    def __init__(self, deployment_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., kind: _Optional[_Union[DeploymentKind, str]] = ..., agent: _Optional[_Union[AgentInfo, _Mapping]] = ..., weight_version: _Optional[int] = ..., memory_scope: _Optional[_Union[MemoryScope, str]] = ...) -> None: ...
+    training_job_id: int
+    def __init__(self, deployment_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., kind: _Optional[_Union[DeploymentKind, str]] = ..., agent: _Optional[_Union[AgentInfo, _Mapping]] = ..., weight_version: _Optional[int] = ..., memory_scope: _Optional[_Union[MemoryScope, str]] = ..., training_job_id: _Optional[int] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
     __slots__ = ("name", "agent_ids", "observation_space", "action_space", "recurrent", "supports_action_mask")

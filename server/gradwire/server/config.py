@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -29,6 +29,7 @@ FOREIGN_ENV = frozenset(
     f"{ENV_PREFIX}{name}" for name in ("ADDRESS", "TOKEN", "CACHE", "EXTRAS", "SPILL_DIR", "FRONT_PID")
 )
 MIB = 1 << 20
+DEPLOYMENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 
 class _Strict(BaseModel):
@@ -80,6 +81,42 @@ class SamplerSettings(_Strict):
     max_lora_rank: int = Field(default=32, ge=1, le=512)
 
 
+class ReplyDefaults(_Strict):
+    """What requests to a deployed language model get that do not say."""
+
+    max_tokens: int | None = Field(default=None, ge=1, le=2**31 - 1)
+    temperature: float | None = Field(default=None, ge=0, le=100)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int | None = Field(default=None, ge=0, le=2**53 - 1)
+    stop: tuple[str, ...] = Field(default=(), max_length=64)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=100)
+
+
+class DeploymentSettings(_Strict):
+    """An agent that is deployed at each start: a bundle, or the language model of the built-in sampling job."""
+
+    bundle: str = ""  # folder or zip file; relative to bundle_root
+    llm: bool = False
+    deterministic: bool | None = None
+    memory_scope: Literal["user", "organization", "none"] | None = None
+    system_prompt: str = ""
+    params: ReplyDefaults = ReplyDefaults()
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> DeploymentSettings:
+        if bool(self.bundle) == self.llm:
+            raise ValueError("give either bundle = PATH or llm = true")
+        if self.bundle and (self.memory_scope or self.system_prompt or self.params.model_fields_set):
+            raise ValueError("memory_scope, system_prompt and params are for llm = true, not for a bundle")
+        if self.llm and self.deterministic is not None:
+            raise ValueError("deterministic is for a bundle; a language model takes params.temperature = 0")
+        return self
+
+
 class LimitSettings(_Strict):
     """Bounds that protect the server."""
 
@@ -110,6 +147,8 @@ class Settings(BaseSettings):
     openai_profile: Literal["openai", "documented"] = "openai"  # what a body of OpenAI's API may hold and defaults to
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".local" / "share" / "gradwire")
     database: SecretStr = SecretStr("")
+    bundle_root: Path | None = None  # callers can deploy what lies in it; the data folder's bundles/
+    deployments: dict[Annotated[str, Field(pattern=DEPLOYMENT_NAME)], DeploymentSettings] = {}
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
     reflection: bool = True
     shared_memory: bool = True
@@ -118,6 +157,11 @@ class Settings(BaseSettings):
     tls: TlsSettings | None = None
     tokens: tuple[TokenSettings, ...] = ()
     insecure_no_auth: bool = False
+
+    @property
+    def bundles(self) -> Path:
+        """Where bundles lie that callers can deploy."""
+        return self.bundle_root or self.data_dir / "bundles"
 
     @property
     def wants_tokens(self) -> bool:

@@ -73,6 +73,7 @@ def status_from_proto(response: pb.GetStatusResponse) -> DeploymentStatus:
         ),
         weight_version=response.weight_version,
         memory_scope=enum_from_proto(MemoryScope, pb.MemoryScope, response.memory_scope),
+        training_job_id=response.training_job_id,
     )
 
 

@@ -21,6 +21,7 @@ from gradwire.client._core.opening import Endpoint, check_transport, transport_s
 from gradwire.client._core.options import bearer
 from gradwire.client._core.status import error_from_rpc
 from gradwire.client.aio.admin import AsyncAdmin
+from gradwire.client.aio.deployments import AsyncDeployments
 from gradwire.client.aio.inference import AsyncInference
 from gradwire.client.aio.jobs import AsyncJobs
 from gradwire.client.aio.sampling import AsyncSampling
@@ -94,6 +95,8 @@ class AsyncClient:
         self._connection = Connection(end, retry or RetryConfig(), timeout)
         self.admin = AsyncAdmin(self._connection)
         """What the server can do, and who may use it."""
+        self.deployments = AsyncDeployments(self._connection)
+        """Agents behind names."""
         self.inference = AsyncInference(self._connection)
         """Deployed agents."""
         self.jobs = AsyncJobs(self._connection)

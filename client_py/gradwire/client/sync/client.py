@@ -14,6 +14,7 @@ from gradwire.client._core.health import Health
 from gradwire.client.aio.client import DEFAULT_MAX_MESSAGE_BYTES, DEFAULT_TIMEOUT_S, AsyncClient
 from gradwire.client.config import KeepAliveConfig, RetryConfig, TLSConfig
 from gradwire.client.sync.admin import Admin
+from gradwire.client.sync.deployments import Deployments
 from gradwire.client.sync.inference import Inference
 from gradwire.client.sync.jobs import Jobs
 from gradwire.client.sync.portal import Portal
@@ -60,6 +61,8 @@ class Client:
         self._loop = Portal(self._async)
         self.admin = Admin(self._async.admin, self._loop)
         """What the server can do, and who may use it."""
+        self.deployments = Deployments(self._async.deployments, self._loop)
+        """Agents behind names."""
         self.inference = Inference(self._async.inference, self._loop)
         """Deployed agents."""
         self.jobs = Jobs(self._async.jobs, self._loop)

@@ -63,6 +63,8 @@ class DeploymentStatus:
     agent: AgentInfo
     weight_version: int
     memory_scope: MemoryScope
+    training_job_id: int = 0
+    """Training job that the weights are of; 0: the model's own, or a bundle's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

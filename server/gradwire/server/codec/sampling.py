@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
+from gradwire.server.domain.params import resolve
 from gradwire.server.engines.sampling import (
     CompletionDelta,
     FinishReason,
@@ -43,27 +44,28 @@ _SCALARS = (
 )
 _OPTIONAL = ("seed", "log_probs", "prompt_log_probs")
 _LISTS = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids")
-_DEFAULTS = {field.name: field.default for field in fields(SamplingParams)}
-UNLIMITED = 2**31 - 1  # max_tokens not given: the engine cuts it to what the context still holds
 
 
 def decode_params(message: sampling_params_pb2.SamplingParams, *, max_log_probs: int) -> SamplingParams:
-    """Resolved parameters. The rules in the protos hold already; here are those between fields."""
+    """Resolved parameters. The rules in the protos hold already; `resolve` adds those between fields."""
+    return resolve(given_params(message), max_log_probs=max_log_probs)
+
+
+def given_params(message: sampling_params_pb2.SamplingParams) -> dict[str, Any]:
+    """What the message says, by the names of SamplingParams' fields; a list or map that is empty says nothing."""
     # A proto float is 32 bits wide; round it to what the caller wrote, so that 0.7 is 0.7 again.
-    values: dict[str, object] = {}
-    for name in _SCALARS:
-        value = getattr(message, name) if message.HasField(name) else _DEFAULTS[name]
-        values[name] = float(f"{value:.7g}") if isinstance(value, float) else value
-    for name in _OPTIONAL:
-        values[name] = getattr(message, name) if message.HasField(name) else None
-    for name in _LISTS:
-        values[name] = tuple(getattr(message, name))
-    values["max_tokens"] = message.max_tokens if message.HasField("max_tokens") else UNLIMITED
-    values["logit_bias"] = dict(message.logit_bias)
-    values["structured"] = _decode_structured(message)
-    params = SamplingParams(**values)  # type: ignore[arg-type]
-    _check(params, max_log_probs)
-    return params
+    given: dict[str, Any] = {}
+    for name in (*_SCALARS, *_OPTIONAL, "max_tokens"):
+        if message.HasField(name):
+            value = getattr(message, name)
+            given[name] = float(f"{value:.7g}") if isinstance(value, float) else value
+    given |= {name: tuple(getattr(message, name)) for name in _LISTS if getattr(message, name)}
+    if message.logit_bias:
+        given["logit_bias"] = dict(message.logit_bias)
+    structured = _decode_structured(message)
+    if structured is not None:
+        given["structured"] = structured
+    return given
 
 
 def _decode_structured(message: sampling_params_pb2.SamplingParams) -> StructuredOutput | None:
@@ -77,22 +79,6 @@ def _decode_structured(message: sampling_params_pb2.SamplingParams) -> Structure
         return StructuredOutput(StructuredKind.CHOICE, choices=tuple(constraint.choice.options))
     value = "" if kind == "json_object" else getattr(constraint, kind)
     return StructuredOutput(StructuredKind(kind), value=value)
-
-
-def _check(params: SamplingParams, max_log_probs: int) -> None:
-    bad: list[FieldViolation] = []
-    if params.n > 1 and params.temperature == 0:
-        bad.append(FieldViolation("params.n", f"is {params.n} at temperature 0, where all completions are the same"))
-    if params.min_tokens > params.max_tokens:
-        bad.append(
-            FieldViolation("params.min_tokens", f"is {params.min_tokens}, above max_tokens ({params.max_tokens})")
-        )
-    for name in ("log_probs", "prompt_log_probs"):
-        value = getattr(params, name)
-        if value is not None and value > max_log_probs:
-            bad.append(FieldViolation(f"params.{name}", f"is {value}; this job gives at most {max_log_probs}"))
-    if bad:
-        raise InvalidArgument(bad)
 
 
 @contextmanager
@@ -127,6 +113,24 @@ def encode_params(params: SamplingParams, *, max_tokens: int) -> sampling_params
         else:
             setattr(message.structured_output, kind.value, params.structured.value)
     return message
+
+
+def encode_given(given: Mapping[str, Any]) -> sampling_params_pb2.SamplingParams:
+    """Defaults of a deployment: no maps and no constraints are among them."""
+    return sampling_params_pb2.SamplingParams(**given)
+
+
+def encode_completion(completion: CompletionDelta) -> sampling_pb2.Completion:
+    """A completion, whole."""
+    return sampling_pb2.Completion(
+        index=completion.index,
+        text=completion.text,
+        token_ids=completion.token_ids.astype("<i4", copy=False).tobytes(),
+        log_probs=encode_log_probs(completion.log_probs, completion.top_log_probs),
+        weight_spans=encode_spans(completion.weight_spans),
+        finish_reason=encode_finish(completion.finish_reason),
+        stop_reason=encode_stop(completion.stop_reason),
+    )
 
 
 def encode_log_probs(values: LogProbs | None, top: TopLogProbs | None) -> sampling_pb2.TokenLogProbs | None:

@@ -1,19 +1,169 @@
-"""Which agents are deployed, by name. Knows what a conversation needs of them; not what serves them."""
+"""Which agents are deployed, by name, and what each is.
+
+Knows: kinds, versions, who uses a deployment just now. Does not know: how deployments come and go (`deploying`), or
+how they answer (`inference`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
 
-from gradwire.server.domain.sessions import MemoryScope
-from gradwire.server.errors import AlreadyExists, InvalidArgument, NotFound
+from gradwire.server.domain.adapters import served
+from gradwire.server.domain.caller import LOCAL_TENANT, Caller
+from gradwire.server.domain.jobs import Adapter, JobState
+from gradwire.server.domain.registry import SamplingJob
+from gradwire.server.domain.sessions import MemoryScope, Shelf, shelf_of
+from gradwire.server.engines.acting import ActingEngine
+from gradwire.server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+
+
+class DeploymentKind(StrEnum):
+    """What a deployment serves."""
+
+    LLM = "llm"
+    RL_POLICY = "rl_policy"
+    SUPERVISED = "supervised"
+
+    @property
+    def words(self) -> str:
+        """For people: "a language model"."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    DeploymentKind.LLM: "a language model",
+    DeploymentKind.RL_POLICY: "a policy",
+    DeploymentKind.SUPERVISED: "a supervised model",
+}
 
 
 @dataclass(frozen=True, slots=True)
+class LanguageModel:
+    """A language model of a sampling job."""
+
+    job_id: int = 0
+    """0: the one that the server was started with."""
+    training_job_id: int = 0
+    """Job whose weights, or adapter, it follows. 0: none."""
+    system_prompt: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """What requests leave out, by the names of SamplingParams' fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyBundle:
+    """A policy or a supervised model."""
+
+    bundle: str
+    """Folder or zip file, relative to the root of bundles."""
+    deterministic: bool | None = None
+    """What a request gets that does not say. None: what the bundle says."""
+
+
+Source: TypeAlias = LanguageModel | PolicyBundle
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What answers now."""
+
+    version: int
+    training_job_id: int = 0
+    """0: the model's own, or a bundle's."""
+    adapter: str = ""
+    """The sampling engine's name of it. Empty: the model itself."""
+
+
+def _followed(job: SamplingJob, training_job_id: int, adapters: Sequence[Adapter]) -> Weights:
+    """The latest that a training job synced: its adapter, or the whole model."""
+    of_job = [adapter for adapter in adapters if adapter.training_job_id == training_job_id]
+    newest = max(of_job, key=lambda adapter: adapter.since, default=None)
+    if newest is None or (job.weights_of == training_job_id and job.version_since > newest.since):
+        return Weights(job.weight_version, job.weights_of)
+    return Weights(newest.weight_version, training_job_id, newest.engine_name)
+
+
+@dataclass(eq=False, slots=True)
 class Deployment:
-    """An agent under a name. The scope of its memory is chosen once, with the first deployment of the name."""
+    """A version of an agent under a name. `engine` is a bundle's, `job` a language model's."""
 
     deployment_id: str
     memory_scope: MemoryScope = MemoryScope.USER
+    kind: DeploymentKind = DeploymentKind.LLM
+    source: Source = field(default_factory=LanguageModel)
+    version: int = 1
+    tenant: str = LOCAL_TENANT
+    """Whose jobs and adapters it uses."""
+    deployed_at: int = 0
+    """Unix microseconds."""
+    engine: ActingEngine | None = None
+    job: SamplingJob | None = None
+    error: str = ""
+    """Why it could not be made."""
+    instance_id: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+    _uses: int = 0
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot answer. Empty when it can."""
+        if self.error or self.job is None:
+            return self.error
+        if self.job.state is JobState.FAILED:
+            return f"{self.job.name} failed: {self.job.error}"
+        return f"{self.job.name} was destroyed" if self.job.state is JobState.DESTROYED else ""
+
+    @property
+    def weights(self) -> Weights:
+        """What answers now: of a language model the job's, or the adapter of the training job that it follows."""
+        job, source = self.job, self.source
+        if job is None or not isinstance(source, LanguageModel):
+            return Weights(self.version if self.engine is not None else 0)
+        mine = [a for (tenant, _), a in job.adapters.items() if tenant == self.tenant]
+        if source.training_job_id:
+            return _followed(job, source.training_job_id, mine)
+        found = served(job, "", self.tenant)
+        trained_by = [a.training_job_id for a in mine if a.engine_name == found.engine_name]
+        return Weights(found.weight_version, trained_by[0] if trained_by else job.weights_of, found.engine_name)
+
+    def require(self, *kinds: DeploymentKind) -> None:
+        """Raises InvalidArgument when it is none of these, FailedPrecondition when it cannot answer."""
+        if self.kind not in kinds:
+            wanted = " or ".join(kind.words for kind in kinds)
+            raise InvalidArgument.at(
+                "deployment_id",
+                f"{self.deployment_id!r} is {self.kind.words}; this call is for {wanted}",
+                reason="WRONG_DEPLOYMENT_KIND",
+            )
+        if self.trouble:
+            raise FailedPrecondition(
+                "DEPLOYMENT_FAILED",
+                f"deployment {self.deployment_id!r} cannot answer: {self.trouble}",
+                subject=f"deployment/{self.deployment_id}",
+            )
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """It is kept until the call that is under way has its answer."""
+        self._uses += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._uses -= 1
+            if not self._uses:
+                self._idle.set()
+
+    async def until_idle(self) -> None:
+        """Returns when nobody uses it."""
+        if self._uses:
+            await self._idle.wait()
 
 
 class Deployments:
@@ -24,14 +174,30 @@ class Deployments:
 
     def add(self, deployment: Deployment) -> None:
         """Raises AlreadyExists."""
-        if deployment.deployment_id in self._by_id:
-            name = deployment.deployment_id
-            raise AlreadyExists("DEPLOYMENT_EXISTS", f"deployment {name!r} is there already; undeploy it first")
+        self.require_free(deployment.deployment_id)
         self._by_id[deployment.deployment_id] = deployment
 
-    def remove(self, deployment_id: str) -> None:
-        """Removing again is fine. Its conversations stay stored."""
-        self._by_id.pop(deployment_id, None)
+    def require_free(self, deployment_id: str) -> None:
+        """Raises AlreadyExists when the name is taken."""
+        if deployment_id in self._by_id:
+            raise AlreadyExists(
+                "DEPLOYMENT_EXISTS",
+                f"deployment {deployment_id!r} is there already; replace it, or undeploy it first",
+            )
+
+    def put(self, deployment: Deployment) -> Deployment | None:
+        """Answers new requests from now on; what did before."""
+        before = self._by_id.get(deployment.deployment_id)
+        self._by_id[deployment.deployment_id] = deployment
+        return before
+
+    def remove(self, deployment_id: str) -> Deployment | None:
+        """What was there. Its conversations stay stored."""
+        return self._by_id.pop(deployment_id, None)
+
+    def all(self) -> list[Deployment]:
+        """By name."""
+        return [self._by_id[name] for name in sorted(self._by_id)]
 
     def find(self, deployment_id: str) -> Deployment:
         """The one of that id; of an empty id the only one. Raises NotFound, and InvalidArgument when it is not clear
@@ -46,6 +212,13 @@ class Deployments:
         if len(self._by_id) > 1:
             raise InvalidArgument.at("deployment_id", f"is needed: there are {self._names()}")
         return next(iter(self._by_id.values()))
+
+    def shelf(self, deployment_id: str, caller: Caller) -> Shelf:
+        """Where the caller's conversations with a deployment stand. They can be read whatever its engine does."""
+        deployment = self.find(deployment_id)
+        if deployment.kind is not DeploymentKind.LLM:
+            deployment.require(DeploymentKind.LLM)
+        return shelf_of(deployment.deployment_id, deployment.memory_scope, caller)
 
     def _missing(self, deployment_id: str) -> NotFound:
         there = f"there are {self._names()}" if self._by_id else "nothing is deployed here"

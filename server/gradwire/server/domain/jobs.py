@@ -76,6 +76,7 @@ class Job(Generic[Engine]):
     created: float = field(default_factory=time.time)  # Unix seconds
     version_since: float = field(default_factory=time.time)  # Unix seconds
     weight_version: int = 0
+    weights_of: int = 0  # the training job whose weights these are; 0: the model's own, or an external trainer's
     adapters: dict[tuple[str, str], Adapter] = field(default_factory=dict)  # by tenant and name
     operations: OperationLog = field(init=False)
     _state_before_pause: JobState = JobState.READY
@@ -118,9 +119,10 @@ class Job(Generic[Engine]):
             self.error = reason
             self.set_state(JobState.FAILED, reason)
 
-    def set_version(self, version: int) -> None:
-        """The weights changed."""
+    def set_version(self, version: int, training_job_id: int = 0) -> None:
+        """The weights changed, to those of a training job where one is named."""
         self.weight_version = version
+        self.weights_of = training_job_id
         self.version_since = time.time()
         self.tell(f"weight version {version}")
 

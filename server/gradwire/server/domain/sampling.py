@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gradwire.server.domain.caller import LOCAL_TENANT, Caller
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import AnyJob, SamplingJob
 from gradwire.server.engines.sampling import (
@@ -31,6 +32,11 @@ def require_version(job: AnyJob, version: int, at_least: int) -> None:
             subject=job.name,
             metadata={"weight_version": str(version)},
         )
+
+
+def cache_salt(caller: Caller, salt: str = "") -> str | None:
+    """Tenants never share a prefix cache: its timing would tell one what another asked. `salt` divides it further."""
+    return f"{caller.tenant}\0{salt}" if salt or caller.tenant != LOCAL_TENANT else None
 
 
 async def sample(job: SamplingJob, request: SampleRequest) -> AsyncGenerator[SampleEvent, None]:

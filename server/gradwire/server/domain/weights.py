@@ -54,7 +54,7 @@ class WeightSync:
             dtype = SAFETENSORS_DTYPES[target.engine.info.dtype]
             segment, manifest = await self._export(source, target, dtype, merged=merge)
             exported = time.monotonic()
-            pause_s = await install(target, segment.name, manifest, version, in_flight)
+            pause_s = await install(target, segment.name, manifest, version, in_flight, source.job_id)
             if verify:
                 ours, theirs = source.engine.checksums(dtype, merged=merge), target.engine.checksums()
                 _compare(source, target, *await asyncio.gather(ours, theirs))
@@ -128,8 +128,9 @@ def _drop(segment: SharedSegment) -> None:
 
 
 async def install(
-    target: WeightTarget, segment: str, manifest: WeightManifest, version: int, in_flight: InFlightPolicy
-) -> float:
+    target: WeightTarget, segment: str, manifest: WeightManifest, version: int, in_flight: InFlightPolicy,
+    training_job_id: int = 0,
+) -> float:  # fmt: skip
     """Pause, load a whole model, resume; seconds of standstill. The target goes on whatever happens.
 
     A sampler that a caller has paused stays so; requests that name no adapter use the model itself from then on.
@@ -141,7 +142,7 @@ async def install(
 
     async def load() -> None:
         await sampler.engine.update_weights(segment, manifest, version)
-        sampler.set_version(version)
+        sampler.set_version(version, training_job_id)
         for key in [key for key in sampler.adapters if key[1] == DEFAULT]:
             await sampler.engine.remove_adapter(sampler.adapters.pop(key).engine_name)
 

@@ -15,10 +15,11 @@ from gradwire.server.codec import sampling as codec
 from gradwire.server.codec.jobs import IN_FLIGHT, encode_memory
 from gradwire.server.codec.tensor import token_ids_from_bytes
 from gradwire.server.domain.adapters import served
-from gradwire.server.domain.caller import LOCAL_TENANT, current_caller
+from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import AnyJob, JobRegistry, LogProbJob, SamplingJob
 from gradwire.server.domain.sampling import Collected, collect, placed, require_version, sample, sleep, wake
+from gradwire.server.domain.sampling import cache_salt as salted
 from gradwire.server.domain.training import guarded
 from gradwire.server.engines.base import SamplerEngine, Tokenizes
 from gradwire.server.engines.sampling import PromptInfo, SampleEvent, SampleRequest, SamplingParams, TokenIds
@@ -81,18 +82,7 @@ def _encode_prompt(tokens: TokenIds, info: PromptInfo | None) -> sampling_pb2.Pr
 def _encode_result(tokens: TokenIds, collected: Collected) -> sampling_pb2.PromptResult:
     return sampling_pb2.PromptResult(
         prompt=_encode_prompt(tokens, collected.prompt),
-        completions=[
-            sampling_pb2.Completion(
-                index=c.index,
-                text=c.text,
-                token_ids=c.token_ids.astype("<i4", copy=False).tobytes(),
-                log_probs=codec.encode_log_probs(c.log_probs, c.top_log_probs),
-                weight_spans=codec.encode_spans(c.weight_spans),
-                finish_reason=codec.encode_finish(c.finish_reason),
-                stop_reason=codec.encode_stop(c.stop_reason),
-            )
-            for c in collected.completions
-        ],
+        completions=map(codec.encode_completion, collected.completions),
     )
 
 
@@ -121,14 +111,12 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self, tokens: TokenIds, params: SamplingParams, *, adapter: str, stream: bool = False, cache_salt: str = "",
         priority: int = 0,
     ) -> SampleRequest:  # fmt: skip
-        # Tenants never share a prefix cache: its timing would tell one what another asked.
-        tenant = current_caller().tenant
         return SampleRequest(
             request_id=f"rpc-{next(self._ids)}",
             prompt_token_ids=tokens,
             params=params,
             stream=stream,
-            cache_salt=f"{tenant}\0{cache_salt}" if cache_salt or tenant != LOCAL_TENANT else None,
+            cache_salt=salted(current_caller(), cache_salt),
             priority=priority,
             adapter=adapter,
         )

@@ -7,7 +7,7 @@ from typing import Any
 from gradwire.server.codec.times import timestamp_us
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.deployments import Deployments
-from gradwire.server.domain.sessions import Message, Session, SessionReader, Shelf, shelf_of
+from gradwire.server.domain.sessions import Message, Session, SessionReader, Shelf
 from gradwire.v1 import session_pb2, session_pb2_grpc
 
 _PAGE_SIZE = 50
@@ -21,8 +21,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self._reader = reader
 
     def _shelf(self, request: Any) -> Shelf:
-        deployment = self._deployments.find(request.deployment_id)
-        return shelf_of(deployment.deployment_id, deployment.memory_scope, current_caller())
+        return self._deployments.shelf(request.deployment_id, current_caller())
 
     async def ListSessions(
         self, request: session_pb2.ListSessionsRequest, context: Any

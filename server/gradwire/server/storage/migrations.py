@@ -63,7 +63,21 @@ _TOKENS_AND_SESSIONS = (
     """,
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_TOKENS_AND_SESSIONS,)
+_DEPLOYMENTS = (
+    """
+    CREATE TABLE deployments (
+        deployment_id VARCHAR(200) NOT NULL PRIMARY KEY,
+        version BIGINT NOT NULL,
+        tenant VARCHAR(200) NOT NULL,
+        memory_scope VARCHAR(16),
+        kind VARCHAR(16) NOT NULL,
+        source $bytes,
+        deployed_at BIGINT NOT NULL
+    )
+    """,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_TOKENS_AND_SESSIONS, _DEPLOYMENTS)
 """Step i makes version i + 1 of version i."""
 
 

@@ -51,3 +51,15 @@ messages = sa.Table(
     sa.Column("created_at", sa.BigInteger),
     sa.Column("incomplete", sa.Boolean),
 )
+
+deployments = sa.Table(
+    "deployments",
+    metadata,
+    sa.Column("deployment_id", sa.String, primary_key=True),
+    sa.Column("version", sa.BigInteger),
+    sa.Column("tenant", sa.String),  # of who deployed it
+    sa.Column("memory_scope", sa.String),  # null: no language model was deployed under the name yet
+    sa.Column("kind", sa.String),
+    sa.Column("source", sa.LargeBinary),  # JSON. Null: nothing is deployed, the name alone is remembered
+    sa.Column("deployed_at", sa.BigInteger),
+)

@@ -3,3 +3,27 @@
 `bundle` reads what `manifest` and `spaces` describe, `network` runs it, `values` checks what callers send, `heads`
 makes actions of its outputs, `batcher` joins callers, and `engine` is the front of all of it.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gradwire.server.engines.acting import ActingEngine
+from gradwire.server.errors import FailedPrecondition
+
+
+async def load_policy(path: Path) -> ActingEngine:
+    """Reads, checks and loads a bundle. ONNX Runtime is imported by the first one.
+
+    Raises InvalidArgument with the bundle's file and field, FailedPrecondition without ONNX Runtime.
+    """
+    try:
+        from gradwire.server.engines.policy.engine import PolicyEngine
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise
+        raise FailedPrecondition(
+            "POLICIES_NOT_INSTALLED",
+            "this server was installed without what serves policies: pip install 'gradwire[policy]'",
+        ) from error
+    return await PolicyEngine.load(path)

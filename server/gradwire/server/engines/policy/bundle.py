@@ -32,15 +32,16 @@ class Bundle:
 
 def read_bundle(path: Path, *, max_bytes: int = MAX_BUNDLE_BYTES) -> Bundle:
     """The bundle in a folder or zip file. BundleError names the file and field that is wrong."""
-    if path.is_dir():
-        return _read(_Folder(path), max_bytes)
     try:
+        if path.is_dir():
+            return _read(_Folder(path), max_bytes)
         with zipfile.ZipFile(path) as archive:
             return _read(_Zip(archive), max_bytes)
     except FileNotFoundError as error:
         raise BundleError(path.name, "", "does not exist") from error
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError, zlib.error) as error:
-        raise BundleError(path.name, "", f"is neither a folder nor a zip file that can be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error  # the whole of an OSError tells where it lies
+        raise BundleError(path.name[:200], "", f"is neither a folder nor a zip file that can be read: {why}") from error
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:

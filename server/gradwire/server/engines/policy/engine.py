@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gradwire.server.engines.acting import Actions, PolicyInfo, Predictions, Value
 from gradwire.server.engines.policy import values
 from gradwire.server.engines.policy.batcher import Batcher, BatchLimits
 from gradwire.server.engines.policy.bundle import MAX_BUNDLE_BYTES, Bundle, read_bundle
@@ -23,7 +24,6 @@ from gradwire.server.engines.policy.heads import choose
 from gradwire.server.engines.policy.manifest import Manifest
 from gradwire.server.engines.policy.network import Arrays, OnnxNetwork
 from gradwire.server.engines.policy.request import Ask, as_input, cast, check_finite, check_numbers, size_of, some
-from gradwire.server.engines.policy.values import Value
 from gradwire.server.errors import InvalidArgument
 
 T = TypeVar("T")
@@ -43,28 +43,6 @@ class PolicyOptions:
     max_request_rows: int = 2**16
     """Batch dimension of one request."""
     max_bundle_bytes: int = MAX_BUNDLE_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Actions:
-    """Actions, or one an agent."""
-
-    action: Value
-    """(*action_space.shape), batched (rows, ...), in the space's dtype (int64 for discrete ones, int8 for bits)."""
-    hidden_state: Value
-    """By name, batch dimension first where batched. None unless the policy is recurrent."""
-    seconds: float
-    """From the call to the answer; the wait for a batch is in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """Outputs of a supervised model."""
-
-    outputs: Value
-    """The output, or a map when the model has several."""
-    batch_size: int
-    seconds: float
 
 
 class PolicyEngine:
@@ -100,6 +78,19 @@ class PolicyEngine:
         """Answers what has begun, refuses the rest with UNAVAILABLE, then frees the threads."""
         await asyncio.gather(*(batcher.close() for batcher in self._batchers.values()))
         self._executor.shutdown(wait=False)
+
+    @property
+    def info(self) -> PolicyInfo:
+        """What is loaded."""
+        return PolicyInfo(
+            kind=self.manifest.kind,
+            name=self.manifest.algo,
+            agent_ids=self.agent_ids,
+            observation_space=self.observation_space,
+            action_space=self.action_space,
+            recurrent=self.recurrent,
+            supports_action_mask=self.supports_action_mask,
+        )
 
     @property
     def agent_ids(self) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from gradwire.server.engines.acting import Value
 from gradwire.server.engines.policy import values
 from gradwire.server.engines.policy.manifest import Network
 from gradwire.server.engines.policy.network import OnnxNetwork
-from gradwire.server.engines.policy.values import Value
 from gradwire.server.errors import FailedPrecondition, InvalidArgument
 
 

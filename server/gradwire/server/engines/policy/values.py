@@ -6,11 +6,12 @@ Knows: shapes, dtypes, ranges, masks, batch dimensions. Does not know: ONNX, hea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gradwire.server.engines.acting import Array, Value
 from gradwire.server.engines.policy.manifest import Normalization
 from gradwire.server.engines.policy.spaces import (
     Box,
@@ -23,10 +24,6 @@ from gradwire.server.engines.policy.spaces import (
     Tuple,
 )
 from gradwire.server.errors import InvalidArgument
-
-Array = npt.NDArray[Any]
-Value: TypeAlias = "Array | Mapping[str, Value] | tuple[Value, ...] | list[Value] | None"
-"""An array, or arrays by key or by position, nested. None: nothing."""
 
 # How far a real number may lie outside its box, of the box's width: float noise of cos and of casts.
 _TOLERANCE = 1e-5

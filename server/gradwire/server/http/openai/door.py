@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from gradwire.server.domain.adapters import BASE, served
-from gradwire.server.domain.caller import LOCAL_TENANT, current_caller
+from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.openai import answer
 from gradwire.server.domain.registry import JobRegistry, SamplingJob
+from gradwire.server.domain.sampling import cache_salt
 from gradwire.server.engines.openai import OpenAiCall
 from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from gradwire.server.http.connect import negotiation
@@ -108,14 +109,13 @@ class OpenAiDoor:
 
     async def _sample(self, target: Target, job: SamplingJob, body: dict[str, Any], reply: _Answer) -> None:
         assert target.endpoint is not None
-        # Tenants never share a prefix cache: its timing would tell one what another asked.
-        tenant, salt = current_caller().tenant, body.pop("cache_salt", None) or ""
+        caller, salt = current_caller(), body.pop("cache_salt", None) or ""
         if not isinstance(salt, str):
             raise InvalidArgument.at("cache_salt", f"must be a string, got {type(salt).__name__}")
         call = OpenAiCall(
             reply.request_id,
-            cache_salt=f"{tenant}\0{salt}" if salt or tenant != LOCAL_TENANT else None,
-            adapter=_adapter(job, body, tenant),
+            cache_salt=cache_salt(caller, salt),
+            adapter=_adapter(job, body, caller.tenant),
             counter=self._count,
         )
         result = await answer(job, target.endpoint, body, call)

@@ -24,6 +24,7 @@ _SCOPES = {
     "gradwire.v1.TrainingService": "TRAINING",
     "gradwire.v1.WeightService": "TRAINING",
     "gradwire.v1.JobService": "TRAINING",
+    "gradwire.v1.DeploymentService": "ADMIN",
     "gradwire.v1.AdminService": "ADMIN",
 }
 # Methods that stop or empty an engine that others sample from, too: whoever only samples must not call them.
@@ -31,6 +32,8 @@ _METHOD_SCOPES = {
     f"/gradwire.v1.SamplingService/{method}": "TRAINING"
     for method in ("Sleep", "Wake", "Pause", "Resume", "ResetPrefixCache")
 }
+# Methods that whoever may use a deployment may call as well, so as to find it.
+_ALSO = {f"/gradwire.v1.DeploymentService/{method}": "INFERENCE" for method in ("GetDeployment", "ListDeployments")}
 
 
 def is_same_host(peer: str) -> bool:
@@ -60,7 +63,7 @@ class Auth(Step):
         if call.service not in _OPEN and call.method not in _OPEN_METHODS:
             caller = await self.identify(call.metadata)
             scope = _METHOD_SCOPES.get(call.method) or _SCOPES.get(call.service, "ADMIN")
-            if scope not in caller.scopes:
+            if scope not in caller.scopes and _ALSO.get(call.method) not in caller.scopes:
                 what = call.method if call.method in _METHOD_SCOPES else call.service
                 raise PermissionDenied(
                     "MISSING_SCOPE",

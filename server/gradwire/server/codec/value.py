@@ -1,0 +1,51 @@
+"""Value messages <-> numpy arrays, alone or by key and position, nested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gradwire.server.codec.tensor import array_to_tensor, tensor_to_array
+from gradwire.server.engines.acting import Value
+from gradwire.server.errors import InvalidArgument
+from gradwire.v1 import inference_pb2
+
+MAX_DEPTH = 16
+# Types of numbers that tensors on the wire do not have, in the narrowest one that holds them.
+_WIDER = {"int8": "<i4", "int16": "<i4", "uint16": "<i4", "uint32": "<i8"}
+
+
+def decode_value(message: inference_pb2.Value, path: str, *, depth: int = 0) -> Value:
+    """An array (a read-only view of the message's bytes), a dict or a tuple. Raises InvalidArgument at `path`."""
+    if depth > MAX_DEPTH:
+        raise InvalidArgument.at(path, f"has values in each other more than {MAX_DEPTH} deep")
+    match message.WhichOneof("form"):
+        case "tensor":
+            return tensor_to_array(message.tensor, path)
+        case "map":
+            entries = message.map.entries.items()
+            return {key: decode_value(entry, f"{path}.{key}", depth=depth + 1) for key, entry in entries}
+        case "list":
+            items = enumerate(message.list.items)
+            return tuple(decode_value(item, f"{path}[{i}]", depth=depth + 1) for i, item in items)
+        case _:
+            raise InvalidArgument.at(path, "is empty; give tensor, map or list")
+
+
+def decode_optional(request: Any, name: str) -> Value:
+    """The value of a request's field; None where it is not set."""
+    return decode_value(getattr(request, name), name) if request.HasField(name) else None
+
+
+def encode_value(value: Value) -> inference_pb2.Value:
+    """The message of a value. Keys without a value are left out."""
+    if isinstance(value, Mapping):
+        entries = {key: encode_value(item) for key, item in value.items() if item is not None}
+        return inference_pb2.Value(map=inference_pb2.ValueMap(entries=entries))
+    if isinstance(value, tuple | list):
+        return inference_pb2.Value(list=inference_pb2.ValueList(items=map(encode_value, value)))
+    array = np.asarray(value)
+    wider = _WIDER.get(array.dtype.name)
+    return inference_pb2.Value(tensor=array_to_tensor(array if wider is None else array.astype(wider)))

@@ -1,0 +1,131 @@
+"""InferenceService: calls to deployed agents."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any
+
+from gradwire.server.codec import sampling as codec
+from gradwire.server.codec.deployments import encode_status
+from gradwire.server.codec.times import duration
+from gradwire.server.codec.value import decode_optional, decode_value, encode_value
+from gradwire.server.domain.caller import current_caller
+from gradwire.server.domain.inference import ActionRequest, Inference
+from gradwire.server.domain.replies import Reply, ReplyEnd, ReplyStart
+from gradwire.server.engines.sampling import CompletionDelta
+from gradwire.server.observability.metrics import CallMetrics
+from gradwire.v1 import inference_pb2 as pb
+from gradwire.v1 import inference_pb2_grpc, sampling_pb2
+
+
+class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
+    """Adapter of the deployments' calls."""
+
+    def __init__(self, inference: Inference, metrics: CallMetrics) -> None:
+        self._inference = inference
+        self._metrics = metrics
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
+        return encode_status(self._inference.status(request.deployment_id))
+
+    async def GetAction(self, request: pb.GetActionRequest, context: Any) -> pb.GetActionResponse:
+        asked = ActionRequest(
+            observation=decode_value(request.observation, "observation"),
+            batched=request.batched,
+            hidden_state=decode_optional(request, "hidden_state"),
+            action_mask=decode_optional(request, "action_mask"),
+            env_defined_actions=decode_optional(request, "env_defined_actions"),
+            deterministic=request.deterministic if request.HasField("deterministic") else None,
+            seed=request.seed if request.HasField("seed") else None,
+            session_id=request.session_id,
+        )
+        actions = await self._inference.act(current_caller(), request.deployment_id, asked)
+        response = pb.GetActionResponse(action=encode_value(actions.action), inference_time=duration(actions.seconds))
+        if actions.hidden_state is not None:
+            response.hidden_state.CopyFrom(encode_value(actions.hidden_state))
+        return response
+
+    async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:
+        inputs = decode_value(request.inputs, "inputs")
+        found = await self._inference.predict(request.deployment_id, inputs, batched=request.batched)
+        return pb.PredictResponse(
+            outputs=encode_value(found.outputs),
+            batch_size=found.batch_size,
+            inference_time=duration(found.seconds),
+        )
+
+    async def GenerateReply(self, request: pb.GenerateReplyRequest, context: Any) -> pb.GenerateReplyResponse:
+        with codec.in_request_terms():
+            found = await self._inference.generate(
+                current_caller(),
+                request.deployment_id,
+                list(request.prompts),
+                codec.given_params(request.params),
+                request.session_id if request.HasField("session_id") else None,
+            )
+        usage = sampling_pb2.Usage(
+            prompt_tokens=sum(reply.end.num_prompt_tokens for reply in found.replies),
+            completion_tokens=sum(reply.end.num_tokens for reply in found.replies),
+            cached_tokens=sum(reply.end.num_cached_tokens for reply in found.replies),
+        )
+        self._metrics.sampled_tokens.inc(usage.completion_tokens)
+        return pb.GenerateReplyResponse(
+            replies=map(_encode_reply, found.replies), usage=usage, inference_time=duration(found.seconds)
+        )
+
+    async def GenerateReplyStream(self, request: pb.GenerateReplyStreamRequest, context: Any) -> None:  # type: ignore[override]
+        session_id = request.session_id if request.HasField("session_id") else None
+        given = codec.given_params(request.params)
+        events = self._inference.stream(current_caller(), request.deployment_id, request.prompt, given, session_id)
+        start: pb.ReplyStart | None = None
+        with codec.in_request_terms():
+            async with aclosing(events):
+                async for event in events:
+                    match event:
+                        case ReplyStart():
+                            start = _encode_start(event)
+                        case CompletionDelta():
+                            # The start goes with the first tokens: each message costs both sides more than tokens do.
+                            if len(event.token_ids) or event.text:
+                                delta = sampling_pb2.StreamDelta(completions=[codec.encode_delta(event)])
+                                await context.write(pb.GenerateReplyStreamResponse(start=start, delta=delta))
+                                start = None
+                        case ReplyEnd():
+                            # Before the caller can know that it is over, and look at the count.
+                            self._metrics.sampled_tokens.inc(event.num_tokens)
+                            await context.write(pb.GenerateReplyStreamResponse(start=start, end=_encode_end(event)))
+
+
+def _encode_start(start: ReplyStart) -> pb.ReplyStart:
+    return pb.ReplyStart(
+        params=codec.encode_params(start.params, max_tokens=start.params.max_tokens),
+        session_id=start.session_id,
+        num_dropped_messages=start.num_dropped_messages,
+    )
+
+
+def _encode_end(end: ReplyEnd) -> sampling_pb2.StreamEnd:
+    return sampling_pb2.StreamEnd(
+        completions=[
+            sampling_pb2.CompletionEnd(
+                index=0,
+                finish_reason=codec.encode_finish(end.finish_reason),
+                stop_reason=codec.encode_stop(end.stop_reason),
+                num_tokens=end.num_tokens,
+            )
+        ],
+        usage=sampling_pb2.Usage(
+            prompt_tokens=end.num_prompt_tokens,
+            completion_tokens=end.num_tokens,
+            cached_tokens=end.num_cached_tokens,
+        ),
+    )
+
+
+def _encode_reply(reply: Reply) -> pb.Reply:
+    return pb.Reply(
+        prompt=reply.prompt,
+        completion=codec.encode_completion(reply.completion),
+        session_id=reply.start.session_id,
+        num_dropped_messages=reply.start.num_dropped_messages,
+    )

@@ -1,0 +1,188 @@
+"""DeploymentService over the wire: versions, replacement under load, names, and what comes back at a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradwire.client import (
+    AlreadyExistsError,
+    AsyncClient,
+    DeploymentKind,
+    DeploymentState,
+    FailedPreconditionError,
+    GradwireError,
+    InvalidArgumentError,
+    LanguageModel,
+    MemoryScope,
+    PolicyBundle,
+)
+from gradwire.server.domain.jobs import JobState
+from tests.engines.policy.support import box, discrete, network, write
+from tests.rpc.support import Served, serving, until
+
+CART = {"policy": network(box(4), "categorical", discrete(3))}
+OBSERVATION = np.ones(4, np.float32)
+
+
+def connect(served: Served) -> AsyncClient:
+    return AsyncClient(served.app.grpc_address, timeout=20.0)
+
+
+async def test_names_are_listed_taken_and_given_back(served: Served) -> None:
+    write(served.app.settings.bundles / "cart", CART)
+    async with connect(served) as client:
+        llm = await client.deployments.deploy_llm(
+            "b", system_prompt="hi", params={"temperature": 0.5, "stop": ["x"]}, memory_scope="organization"
+        )
+        policy = await client.deployments.deploy_policy("a.1", "cart", deterministic=False)
+        assert await client.deployments.list() == (policy, llm)
+        assert policy.source == PolicyBundle("cart", deterministic=False)
+        assert isinstance(llm.source, LanguageModel) and llm.source.system_prompt == "hi"
+        assert (llm.source.params.temperature, llm.source.params.stop) == (0.5, ("x",))
+        assert (llm.kind, llm.state, llm.memory_scope) == (
+            DeploymentKind.LLM, DeploymentState.READY, MemoryScope.ORGANIZATION,
+        )  # fmt: skip
+        assert await client.deployments.get("a.1") == policy
+        with pytest.raises(AlreadyExistsError, match="there already"):
+            await client.deployments.deploy_policy("a.1", "cart")
+        assert [await client.deployments.undeploy("a.1") for _ in range(2)] == [True, False]
+        again = await client.deployments.deploy_policy("a.1", "cart")
+        assert again.version == 2 and again.instance_id != policy.instance_id
+
+
+async def test_what_cannot_be_deployed_is_said_and_changes_nothing(served: Served, tmp_path: Path) -> None:
+    root = served.app.settings.bundles
+    write(root / "cart", CART)
+    write(tmp_path / "outside", CART)
+    (root / "link").symlink_to(tmp_path / "outside")
+    async with connect(served) as client:
+        before = await client.deployments.deploy_policy("cart", "cart")
+        for name in ("../../outside", str(tmp_path / "outside"), "link", ".", "", "a\0b", "nothing", "x" * 999):
+            with pytest.raises(InvalidArgumentError) as caught:
+                await client.deployments.deploy_policy("cart", name, replace=True)
+            assert caught.value.field_violations[0][0] == "policy.bundle", name
+            assert str(tmp_path) not in str(caught.value) or name == str(tmp_path / "outside")
+        (root / "cart" / "policy.onnx").write_bytes(b"junk")
+        with pytest.raises(InvalidArgumentError) as caught:
+            await client.deployments.deploy_policy("cart", "cart", replace=True)
+        assert caught.value.reason == "BAD_BUNDLE"
+        for bad in ("", "a/b", "-x", "x" * 101):
+            with pytest.raises(InvalidArgumentError):
+                await client.deployments.deploy_llm(bad)
+        with pytest.raises(InvalidArgumentError, match=r"language_model\.params\.n"):
+            await client.deployments.deploy_llm("llm", params={"n": 2})
+        with pytest.raises(GradwireError, match=r"language_model\.job_id: no job 9"):
+            await client.deployments.deploy_llm("llm", job=9)
+        with pytest.raises(GradwireError, match=r"language_model\.training_job_id: job 1 is a sampling job"):
+            await client.deployments.deploy_llm("llm", follow=1)
+        assert await client.deployments.list() == (before,)
+        await client.inference.get_action(OBSERVATION)
+
+
+async def test_the_memory_scope_sticks_to_the_name(served: Served) -> None:
+    async with connect(served) as client:
+        await client.deployments.deploy_llm("a", memory_scope="organization")
+        await client.deployments.undeploy("a")
+        with pytest.raises(FailedPreconditionError, match="organization") as caught:
+            await client.deployments.deploy_llm("a", memory_scope="user")
+        assert caught.value.reason == "MEMORY_SCOPE_FIXED"
+        assert (await client.deployments.deploy_llm("a")).memory_scope is MemoryScope.ORGANIZATION
+
+
+async def test_a_replacement_under_load_drops_nothing(served: Served) -> None:
+    for seed in range(2):
+        write(served.app.settings.bundles / f"v{seed}", {f"n{i}": CART["policy"] for i in range(seed, seed + 1)})
+    async with connect(served) as client:
+        await client.deployments.deploy_policy("cart", "v0")
+        engines = [served.app.deployments.find("cart").engine]
+        stop = asyncio.Event()
+        answers = 0
+
+        async def ask() -> None:
+            nonlocal answers
+            while not stop.is_set():
+                await client.inference.get_action(OBSERVATION)
+                answers += 1
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(16):
+                group.create_task(ask())
+            for version in range(2, 7):
+                asked = answers
+                made = await client.deployments.deploy_policy("cart", f"v{version % 2}", replace=True)
+                assert made.version == version
+                engines.append(served.app.deployments.find("cart").engine)
+                await until(lambda asked=asked: answers > asked + 32)  # type: ignore[misc]
+            stop.set()
+        assert answers > 160
+        await until(lambda: all(_closed(engine) for engine in engines[:-1]))
+        assert not _closed(engines[-1])
+
+
+def _closed(engine: Any) -> bool:
+    return all(batcher._closed for batcher in engine._batchers.values())
+
+
+async def test_deployments_come_back_at_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served, connect(served) as client:
+        root = served.app.settings.bundles
+        write(root / "kept", CART)
+        write(root / "lost", CART)
+        kept = await client.deployments.deploy_policy("kept", "kept", deterministic=True)
+        await client.deployments.deploy_policy("lost", "lost")
+        await client.deployments.deploy_policy("gone", "lost")
+        await client.deployments.undeploy("gone")
+        params = {"max_tokens": 3, "stop": ["x"]}
+        llm = await client.deployments.deploy_llm("llm", job=1, params=params, memory_scope="organization")
+        training = await served.training_job()
+        await client.deployments.deploy_llm("follows", follow=training)
+        await client.inference.generate("ab", session_id="s", deployment_id="llm")
+    shutil.rmtree(root / "lost")
+    async with serving(tmp_path) as served, connect(served) as client:
+        found = {d.deployment_id: d for d in await client.deployments.list()}
+        assert sorted(found) == ["follows", "kept", "llm", "lost"]
+        assert found["llm"].source == llm.source and found["llm"].memory_scope is MemoryScope.ORGANIZATION
+        assert found["kept"].source == kept.source and found["kept"].deployed_at == kept.deployed_at
+        assert found["kept"].instance_id != kept.instance_id
+        await client.inference.get_action(OBSERVATION, deployment_id="kept")
+        reply = (await client.inference.generate("abcd", session_id="s", deployment_id="llm")).replies[0]
+        assert reply.text == "dcb" and (await client.sessions.get("s", deployment_id="llm")).session.num_messages == 4
+        for name, reason in (("lost", "does not exist"), ("follows", f"training job {training}, which ended")):
+            assert found[name].state is DeploymentState.FAILED and reason in found[name].error
+            with pytest.raises(FailedPreconditionError, match=reason):
+                await client.inference.get_status(deployment_id=name)
+        assert (await client.deployments.deploy_llm("follows", replace=True)).version == 2
+
+
+async def test_a_deployment_says_that_its_sampler_died(served: Served) -> None:
+    async with connect(served) as client:
+        created = await client.jobs.create(sampling={})
+        job = created.sampling
+        await client.deployments.deploy_llm("d", job=job)
+        served.app.jobs.all()[-1].fail("out of memory")
+        assert (await client.deployments.get()).error == f"sampling_job/{job.job_id} failed: out of memory"
+        with pytest.raises(FailedPreconditionError, match="out of memory"):
+            await client.inference.generate("hi")
+        await client.jobs.destroy(job)
+        assert "was destroyed" in (await client.deployments.get()).error
+        assert served.app.jobs.built_in is not None and served.app.jobs.built_in.state is JobState.READY
+
+
+async def test_settings_deploy_and_are_not_kept(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere", CART)
+    deployments = {
+        "cart": {"bundle": str(tmp_path / "elsewhere"), "deterministic": True},
+        "llm": {"llm": True, "memory_scope": "none", "params": {"max_tokens": 2}},
+    }
+    async with serving(tmp_path, deployments=deployments) as served, connect(served) as client:
+        await client.inference.get_action(OBSERVATION, deployment_id="cart")
+        reply = (await client.inference.generate("abc", deployment_id="llm")).replies[0]
+        assert (reply.text, reply.session_id) == ("cb", "")
+    async with serving(tmp_path) as served, connect(served) as client:
+        assert await client.deployments.list() == ()
