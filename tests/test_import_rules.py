@@ -154,6 +154,7 @@ def test_generated_code_is_imported_only_where_messages_are_handled() -> None:
         ("gradwire.server.app", ("torch", "vllm", "deepspeed", "transformers")),
         ("gradwire.client", (*HEAVY, "gradwire.server", "uvicorn", "protovalidate")),
         ("gradwire.client.agentic", (*HEAVY, "gradwire.server", "openai")),
+        ("gradwire.client.arena", (*HEAVY, "gradwire.server", "rich", "aiohttp")),
         ("gradwire.client.arctic", (*HEAVY, "gradwire.server", "uvicorn", "protovalidate")),
     ],
 )

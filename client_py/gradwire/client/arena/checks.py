@@ -1,0 +1,66 @@
+"""What is refused before anything is sent. All errors are ArenaInferenceError with status 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from gradwire.client.arena.errors import ArenaInferenceError
+from gradwire.client.arena.models import AgentInfo
+from gradwire.client.arena.types import without_nothing
+
+Modality = Literal["rl", "supervised", "llm"]
+_WRONG_KIND: Mapping[Modality, str] = {
+    "rl": "Deployment is not RL. Use predict() or generate().",
+    "supervised": "Deployment is not supervised. Use get_action() or generate().",
+    "llm": "Deployment is not an LLM. Use get_action() or predict().",
+}
+METADATA_NEEDED = "Metadata not loaded. Call status() or construct with probe_on_init=True."
+
+
+def check_modality(agent: AgentInfo | None, wanted: Modality) -> None:
+    """The deployment is of this kind. One that does not say so (None) is left to the server."""
+    if agent is None:
+        return
+    actual: Modality = "llm" if agent.llm else "supervised" if agent.supervised else "rl"
+    if actual != wanted:
+        raise ArenaInferenceError(_WRONG_KIND[wanted])
+
+
+def check_prompts(prompts: Any) -> list[str]:
+    """One prompt or several, none of them blank."""
+    given = [prompts] if isinstance(prompts, str) else list(prompts)
+    if not given:
+        raise ArenaInferenceError("At least one prompt is required.")
+    for index, prompt in enumerate(given):
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise ArenaInferenceError(f"Prompt at index {index} is empty.")
+    return given
+
+
+def check_session_id(session_id: Any) -> str:
+    """The id without white space around it."""
+    if not isinstance(session_id, str) or not session_id.strip():
+        raise ArenaInferenceError("session_id must be a non-empty string.")
+    return session_id.strip()
+
+
+def action_inputs(
+    agent: AgentInfo | None, observation: Any, info: Mapping[str, Any] | None, env_defined_actions: Any
+) -> tuple[Any, Any]:
+    """The action mask and the actions that the environment dictates, of a call's arguments.
+
+    Of several agents all are dicts by agent id; an agent with None, or left out, has no mask and is not dictated to.
+    """
+    facts = info or {}
+    mask, dictated = facts.get("action_mask"), env_defined_actions
+    if agent is None or not agent.multi_agent:
+        return mask, dictated
+    if not isinstance(observation, Mapping):
+        raise ArenaInferenceError("Multi-agent deployments take observations as a dict keyed by agent id.")
+    if dictated is None and isinstance(facts.get("env_defined_actions"), Mapping):
+        dictated = facts["env_defined_actions"]
+    for name, value in (("action_mask", mask), ("env_defined_actions", dictated)):
+        if value is not None and not isinstance(value, Mapping):
+            raise ArenaInferenceError(f"Multi-agent {name} must be a dict keyed by agent id.")
+    return without_nothing(mask), without_nothing(dictated)

@@ -1,0 +1,33 @@
+"""LLMParams, an agent's own and a call's, as one set of gradwire's sampling parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from gradwire.client._convert.nearest import unknown_name
+from gradwire.client.arena.models import LLMParams
+from gradwire.client.types.sampling import SamplingParams
+
+_OTHERS = {field.name for field in fields(SamplingParams)} - {"n", "prompt_log_probs"}
+_FILTERS = ("top_p", "top_k", "min_p")
+
+
+def sampling_params(base: LLMParams, override: LLMParams | Mapping[str, Any] | None) -> dict[str, Any]:
+    """`base`, with what `override` sets. A dict may hold any of gradwire's sampling parameters too.
+
+    TypeError names the key nearest to an unknown one.
+    """
+    given = override.model_dump(exclude_unset=True) if isinstance(override, LLMParams) else dict(override or {})
+    known = _OTHERS | set(LLMParams.model_fields)
+    for name in given:
+        if name not in known:
+            raise TypeError(unknown_name("params key", name, known))
+    merged = {name: value for name, value in {**base.model_dump(), **given}.items() if value is not None}
+    max_new_tokens = merged.pop("max_new_tokens", None)
+    if max_new_tokens is not None:
+        merged.setdefault("max_tokens", max_new_tokens)
+    if not merged.pop("do_sample", True):
+        merged = {name: value for name, value in merged.items() if name not in _FILTERS} | {"temperature": 0.0}
+    return merged
