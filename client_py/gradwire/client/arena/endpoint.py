@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from gradwire.client._core.address import parse_address
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -42,3 +44,9 @@ def parse_endpoint(endpoint: str, deployment: str = "") -> Place:
     if named and deployment and named != deployment:
         raise ValueError(f"endpoint {text!r} names deployment {named!r}, and deployment= names {deployment!r}")
     return Place(text.rstrip("/"), f"{scheme}{separator}{authority}", named or deployment)
+
+
+def server_url(address: str | None) -> str:
+    """A server's address with its scheme and port; default as `AsyncClient` has it. ValueError as it raises."""
+    found = parse_address(address)
+    return found.shown if found.http or found.unix else f"{'grpcs' if found.tls else 'grpc'}://{found.shown}"
