@@ -14,7 +14,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = ROOT / "client_py" / "gradwire" / "client"
-MODULES = ("admin", "deployments", "inference", "jobs", "sampling", "sessions", "streams", "training", "weights")
+MODULES = (
+    "admin",
+    "deployments",
+    "inference",
+    "jobs",
+    "rollouts",
+    "sampling",
+    "sessions",
+    "streams",
+    "training",
+    "weights",
+)
 # Written by hand: the base of the sync streams.
 BASES = {"AsyncStream"}
 HEADER = (
@@ -76,6 +87,8 @@ def imports(module: ast.Module, name: str, used: set[str]) -> list[str]:
         for n in used
         if n.endswith(("Stream", "Watch")) and n != "Stream" and not n.startswith("Async")
     ]
+    if "OpenRollout" in used:
+        lines.append("from gradwire.client.sync.opened import OpenRollout")
     return list(dict.fromkeys(lines))
 
 

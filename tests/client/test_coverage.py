@@ -24,20 +24,31 @@ from gradwire.v1 import (
     deployment_pb2,
     inference_pb2,
     job_pb2,
+    rollout_pb2,
     sampling_pb2,
     session_pb2,
     training_pb2,
     weight_pb2,
 )
 
-FILES = (admin_pb2, deployment_pb2, inference_pb2, job_pb2, sampling_pb2, session_pb2, training_pb2, weight_pb2)
+FILES = (
+    admin_pb2,
+    deployment_pb2,
+    inference_pb2,
+    job_pb2,
+    rollout_pb2,
+    sampling_pb2,
+    session_pb2,
+    training_pb2,
+    weight_pb2,
+)
 METHODS = {
     f"/{service.full_name}/{method.name}": method
     for file in FILES
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-SUB_CLIENTS = ("admin", "deployments", "inference", "jobs", "sampling", "sessions", "training", "weights")
+SUB_CLIENTS = ("admin", "deployments", "inference", "jobs", "rollouts", "sampling", "sessions", "training", "weights")
 BATCH = {"input_ids": np.array([[1, 2]])}
 TENSORS = {"a": np.zeros(2, np.float32)}
 
@@ -61,6 +72,13 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "JobService/DestroyJob": lambda c: c.jobs.destroy(1),
     "JobService/Heartbeat": lambda c: c.jobs.heartbeat(1),
     "JobService/WatchJob": lambda c: list(c.jobs.watch(1)),
+    "RolloutService/OpenRollouts": lambda c: c.rollouts.open_many([{"task_id": "t"}]),
+    "RolloutService/GetRollout": lambda c: c.rollouts.get("r"),
+    "RolloutService/WatchRollouts": lambda c: list(c.rollouts.watch("r")),
+    "RolloutService/FinishRollout": lambda c: c.rollouts.finish("r", reward=1.0),
+    "RolloutService/CollectRollouts": lambda c: c.rollouts.collect(),
+    "RolloutService/CancelRollouts": lambda c: c.rollouts.cancel("r"),
+    "RolloutService/DiscardRollouts": lambda c: c.rollouts.discard("r"),
     "SamplingService/Generate": lambda c: c.sampling.generate("hi"),
     "SamplingService/GenerateStream": lambda c: c.sampling.generate_stream("hi").result(),
     "SamplingService/LogProbs": lambda c: c.sampling.log_probs("hi"),

@@ -24,6 +24,7 @@ from gradwire.v1 import (
     inference_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
+    rollout_pb2_grpc,
     sampling_params_pb2,
     sampling_pb2_grpc,
     session_pb2_grpc,
@@ -51,6 +52,7 @@ class Served:
         self.deployments: Any = deployment_pb2_grpc.DeploymentServiceStub(self.channel)
         self.inference: Any = inference_pb2_grpc.InferenceServiceStub(self.channel)
         self.sessions: Any = session_pb2_grpc.SessionServiceStub(self.channel)
+        self.rollouts: Any = rollout_pb2_grpc.RolloutServiceStub(self.channel)
         self.admin: Any = admin_pb2_grpc.AdminServiceStub(self.channel)
 
     async def create(self, request: job_pb2.CreateJobsRequest | None = None, **options: Any) -> list[job_pb2.Job]:

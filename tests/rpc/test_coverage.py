@@ -11,6 +11,7 @@ from gradwire.server.rpc.deployments import DeploymentServicer
 from gradwire.server.rpc.inference import InferenceServicer
 from gradwire.server.rpc.interceptors import auth
 from gradwire.server.rpc.jobs import JobServicer
+from gradwire.server.rpc.rollouts import RolloutServicer
 from gradwire.server.rpc.sampling import SamplingServicer
 from gradwire.server.rpc.sessions import SessionServicer
 from gradwire.server.rpc.training import TrainingServicer
@@ -20,6 +21,7 @@ from gradwire.v1 import (
     deployment_pb2,
     inference_pb2,
     job_pb2,
+    rollout_pb2,
     sampling_pb2,
     session_pb2,
     training_pb2,
@@ -34,6 +36,7 @@ SERVED = {
     deployment_pb2.DESCRIPTOR: DeploymentServicer,
     inference_pb2.DESCRIPTOR: InferenceServicer,
     session_pb2.DESCRIPTOR: SessionServicer,
+    rollout_pb2.DESCRIPTOR: RolloutServicer,
     admin_pb2.DESCRIPTOR: AdminServicer,
 }
 METHODS = [

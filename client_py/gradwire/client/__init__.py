@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from gradwire.client._core.health import Health
 from gradwire.client.aio.client import AsyncClient
-from gradwire.client.aio.streams import AsyncJobWatch, AsyncReplyStream, AsyncSampleStream
+from gradwire.client.aio.opened import AsyncOpenRollout
+from gradwire.client.aio.streams import AsyncJobWatch, AsyncReplyStream, AsyncRolloutWatch, AsyncSampleStream
 from gradwire.client.config import KeepAliveConfig, RetryConfig, TLSConfig
 from gradwire.client.errors import (
     AbortedError,
@@ -34,7 +35,8 @@ from gradwire.client.errors import (
     UnknownError,
 )
 from gradwire.client.sync.client import Client
-from gradwire.client.sync.streams import JobWatch, ReplyStream, SampleStream
+from gradwire.client.sync.opened import OpenRollout
+from gradwire.client.sync.streams import JobWatch, ReplyStream, RolloutWatch, SampleStream
 from gradwire.client.types.admin import Capabilities, CreatedToken, LossInfo, Scope, Token, TokenKind
 from gradwire.client.types.deployments import Deployment, DeploymentState, LanguageModel, PolicyBundle
 from gradwire.client.types.inference import (
@@ -67,6 +69,22 @@ from gradwire.client.types.jobs import (
     SamplingJobConfig,
     SchedulerConfig,
     TrainingJobConfig,
+)
+from gradwire.client.types.rollouts import (
+    CollectedRollout,
+    DroppedCompletion,
+    Rollout,
+    RolloutCall,
+    RolloutCallStatus,
+    RolloutCompletion,
+    RolloutDetails,
+    RolloutOutcome,
+    RolloutPrompt,
+    RolloutRow,
+    RolloutSpec,
+    RolloutUpdate,
+    RowStart,
+    RowTurn,
 )
 from gradwire.client.types.sampling import (
     Completion,
@@ -117,12 +135,15 @@ __all__ = [
     "AlreadyExistsError",
     "AsyncClient",
     "AsyncJobWatch",
+    "AsyncOpenRollout",
     "AsyncReplyStream",
+    "AsyncRolloutWatch",
     "AsyncSampleStream",
     "CallCancelledError",
     "Capabilities",
     "Checkpoint",
     "Client",
+    "CollectedRollout",
     "CommitResult",
     "Completion",
     "Conversation",
@@ -135,6 +156,7 @@ __all__ = [
     "DeploymentKind",
     "DeploymentState",
     "DeploymentStatus",
+    "DroppedCompletion",
     "FailedPreconditionError",
     "FinishReason",
     "FwdBwdResult",
@@ -163,6 +185,7 @@ __all__ = [
     "MemoryScope",
     "ModelFacts",
     "NotFoundError",
+    "OpenRollout",
     "OptimizerConfig",
     "OutOfRangeError",
     "PermissionDeniedError",
@@ -175,6 +198,19 @@ __all__ = [
     "ReplyStream",
     "ResourceExhaustedError",
     "RetryConfig",
+    "Rollout",
+    "RolloutCall",
+    "RolloutCallStatus",
+    "RolloutCompletion",
+    "RolloutDetails",
+    "RolloutOutcome",
+    "RolloutPrompt",
+    "RolloutRow",
+    "RolloutSpec",
+    "RolloutUpdate",
+    "RolloutWatch",
+    "RowStart",
+    "RowTurn",
     "SampleStream",
     "SamplingJobConfig",
     "SamplingParams",

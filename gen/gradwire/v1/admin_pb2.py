@@ -28,7 +28,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from gradwire.v1 import weight_pb2 as gradwire_dot_v1_dot_weight__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17gradwire/v1/admin.proto\x12\x0bgradwire.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gradwire/v1/weight.proto\"\x18\n\x16GetCapabilitiesRequest\"\x98\x02\n\x17GetCapabilitiesResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08services\x18\x02 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12\x19\n\x11max_message_bytes\x18\x04 \x01(\x04\x12\x18\n\x10max_upload_bytes\x18\x05 \x01(\x04\x12%\n\x06losses\x18\x06 \x03(\x0b\x32\x15.gradwire.v1.LossInfo\x12\x37\n\x11weight_transports\x18\x07 \x03(\x0e\x32\x1c.gradwire.v1.WeightTransport\x12\x15\n\rshared_memory\x18\x08 \x01(\x08\x12\r\n\x05model\x18\t \x01(\t\x12\x0f\n\x07\x65ngines\x18\n \x03(\t\"S\n\x08LossInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12\x13\n\x0b\x63onfig_keys\x18\x03 \x03(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\"\xa6\x02\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.gradwire.v1.TokenKind\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\"\n\x06scopes\x18\x05 \x03(\x0e\x32\x12.gradwire.v1.Scope\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nrevoked_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04user\x18\t \x01(\t\"\x87\x02\n\x12\x43reateTokenRequest\x12\x1d\n\x0b\x64\x65scription\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12.\n\x04kind\x18\x02 \x01(\x0e\x32\x16.gradwire.v1.TokenKindB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x1a\n\x06tenant\x18\x03 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc8\x01\x12\x37\n\x06scopes\x18\x04 \x03(\x0e\x32\x12.gradwire.v1.ScopeB\x13\xbaH\x10\x92\x01\r\x08\x01\x10\x10\"\x07\x82\x01\x04\x10\x01 \x00\x12\x35\n\x08lifetime\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\xbaH\x05\xaa\x01\x02*\x00\x12\x16\n\x04user\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\"H\n\x13\x43reateTokenResponse\x12!\n\x05token\x18\x01 \x01(\x0b\x32\x12.gradwire.v1.Token\x12\x0e\n\x06secret\x18\x02 \x01(\t\"}\n\x11ListTokensRequest\x12\x18\n\x06tenant\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\"\n\tpage_size\x18\x02 \x01(\rB\n\xbaH\x07*\x05\x18\xe8\x07(\x01H\x00\x88\x01\x01\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02\x42\x0c\n\n_page_size\"Q\n\x12ListTokensResponse\x12\"\n\x06tokens\x18\x01 \x03(\x0b\x32\x12.gradwire.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"2\n\x12RevokeTokenRequest\x12\x1c\n\x08token_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc8\x01\"\x15\n\x13RevokeTokenResponse*X\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x13\n\x0fSCOPE_INFERENCE\x10\x01\x12\x12\n\x0eSCOPE_TRAINING\x10\x02\x12\x0f\n\x0bSCOPE_ADMIN\x10\x03*\\\n\tTokenKind\x12\x1a\n\x16TOKEN_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12TOKEN_KIND_PROFILE\x10\x01\x12\x1b\n\x17TOKEN_KIND_ORGANIZATION\x10\x02\x32\xe7\x02\n\x0c\x41\x64minService\x12^\n\x0fGetCapabilities\x12#.gradwire.v1.GetCapabilitiesRequest\x1a$.gradwire.v1.GetCapabilitiesResponse\"\x00\x12R\n\x0b\x43reateToken\x12\x1f.gradwire.v1.CreateTokenRequest\x1a .gradwire.v1.CreateTokenResponse\"\x00\x12O\n\nListTokens\x12\x1e.gradwire.v1.ListTokensRequest\x1a\x1f.gradwire.v1.ListTokensResponse\"\x00\x12R\n\x0bRevokeToken\x12\x1f.gradwire.v1.RevokeTokenRequest\x1a .gradwire.v1.RevokeTokenResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17gradwire/v1/admin.proto\x12\x0bgradwire.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gradwire/v1/weight.proto\"\x18\n\x16GetCapabilitiesRequest\"\xaa\x02\n\x17GetCapabilitiesResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08services\x18\x02 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12\x19\n\x11max_message_bytes\x18\x04 \x01(\x04\x12\x18\n\x10max_upload_bytes\x18\x05 \x01(\x04\x12%\n\x06losses\x18\x06 \x03(\x0b\x32\x15.gradwire.v1.LossInfo\x12\x37\n\x11weight_transports\x18\x07 \x03(\x0e\x32\x1c.gradwire.v1.WeightTransport\x12\x15\n\rshared_memory\x18\x08 \x01(\x08\x12\r\n\x05model\x18\t \x01(\t\x12\x0f\n\x07\x65ngines\x18\n \x03(\t\x12\x10\n\x08http_url\x18\x0b \x01(\t\"S\n\x08LossInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12\x13\n\x0b\x63onfig_keys\x18\x03 \x03(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\"\xa6\x02\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.gradwire.v1.TokenKind\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\"\n\x06scopes\x18\x05 \x03(\x0e\x32\x12.gradwire.v1.Scope\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nrevoked_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04user\x18\t \x01(\t\"\x87\x02\n\x12\x43reateTokenRequest\x12\x1d\n\x0b\x64\x65scription\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12.\n\x04kind\x18\x02 \x01(\x0e\x32\x16.gradwire.v1.TokenKindB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12\x1a\n\x06tenant\x18\x03 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc8\x01\x12\x37\n\x06scopes\x18\x04 \x03(\x0e\x32\x12.gradwire.v1.ScopeB\x13\xbaH\x10\x92\x01\r\x08\x01\x10\x10\"\x07\x82\x01\x04\x10\x01 \x00\x12\x35\n\x08lifetime\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\xbaH\x05\xaa\x01\x02*\x00\x12\x16\n\x04user\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\"H\n\x13\x43reateTokenResponse\x12!\n\x05token\x18\x01 \x01(\x0b\x32\x12.gradwire.v1.Token\x12\x0e\n\x06secret\x18\x02 \x01(\t\"}\n\x11ListTokensRequest\x12\x18\n\x06tenant\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\"\n\tpage_size\x18\x02 \x01(\rB\n\xbaH\x07*\x05\x18\xe8\x07(\x01H\x00\x88\x01\x01\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02\x42\x0c\n\n_page_size\"Q\n\x12ListTokensResponse\x12\"\n\x06tokens\x18\x01 \x03(\x0b\x32\x12.gradwire.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"2\n\x12RevokeTokenRequest\x12\x1c\n\x08token_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc8\x01\"\x15\n\x13RevokeTokenResponse*X\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x13\n\x0fSCOPE_INFERENCE\x10\x01\x12\x12\n\x0eSCOPE_TRAINING\x10\x02\x12\x0f\n\x0bSCOPE_ADMIN\x10\x03*\\\n\tTokenKind\x12\x1a\n\x16TOKEN_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12TOKEN_KIND_PROFILE\x10\x01\x12\x1b\n\x17TOKEN_KIND_ORGANIZATION\x10\x02\x32\xe7\x02\n\x0c\x41\x64minService\x12^\n\x0fGetCapabilities\x12#.gradwire.v1.GetCapabilitiesRequest\x1a$.gradwire.v1.GetCapabilitiesResponse\"\x00\x12R\n\x0b\x43reateToken\x12\x1f.gradwire.v1.CreateTokenRequest\x1a .gradwire.v1.CreateTokenResponse\"\x00\x12O\n\nListTokens\x12\x1e.gradwire.v1.ListTokensRequest\x1a\x1f.gradwire.v1.ListTokensResponse\"\x00\x12R\n\x0bRevokeToken\x12\x1f.gradwire.v1.RevokeTokenRequest\x1a .gradwire.v1.RevokeTokenResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,30 +55,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTTOKENSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003\030\200\002'
   _globals['_REVOKETOKENREQUEST'].fields_by_name['token_id']._loaded_options = None
   _globals['_REVOKETOKENREQUEST'].fields_by_name['token_id']._serialized_options = b'\272H\007r\005\020\001\030\310\001'
-  _globals['_SCOPE']._serialized_start=1476
-  _globals['_SCOPE']._serialized_end=1564
-  _globals['_TOKENKIND']._serialized_start=1566
-  _globals['_TOKENKIND']._serialized_end=1658
+  _globals['_SCOPE']._serialized_start=1494
+  _globals['_SCOPE']._serialized_end=1582
+  _globals['_TOKENKIND']._serialized_start=1584
+  _globals['_TOKENKIND']._serialized_end=1676
   _globals['_GETCAPABILITIESREQUEST']._serialized_start=160
   _globals['_GETCAPABILITIESREQUEST']._serialized_end=184
   _globals['_GETCAPABILITIESRESPONSE']._serialized_start=187
-  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=467
-  _globals['_LOSSINFO']._serialized_start=469
-  _globals['_LOSSINFO']._serialized_end=552
-  _globals['_TOKEN']._serialized_start=555
-  _globals['_TOKEN']._serialized_end=849
-  _globals['_CREATETOKENREQUEST']._serialized_start=852
-  _globals['_CREATETOKENREQUEST']._serialized_end=1115
-  _globals['_CREATETOKENRESPONSE']._serialized_start=1117
-  _globals['_CREATETOKENRESPONSE']._serialized_end=1189
-  _globals['_LISTTOKENSREQUEST']._serialized_start=1191
-  _globals['_LISTTOKENSREQUEST']._serialized_end=1316
-  _globals['_LISTTOKENSRESPONSE']._serialized_start=1318
-  _globals['_LISTTOKENSRESPONSE']._serialized_end=1399
-  _globals['_REVOKETOKENREQUEST']._serialized_start=1401
-  _globals['_REVOKETOKENREQUEST']._serialized_end=1451
-  _globals['_REVOKETOKENRESPONSE']._serialized_start=1453
-  _globals['_REVOKETOKENRESPONSE']._serialized_end=1474
-  _globals['_ADMINSERVICE']._serialized_start=1661
-  _globals['_ADMINSERVICE']._serialized_end=2020
+  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=485
+  _globals['_LOSSINFO']._serialized_start=487
+  _globals['_LOSSINFO']._serialized_end=570
+  _globals['_TOKEN']._serialized_start=573
+  _globals['_TOKEN']._serialized_end=867
+  _globals['_CREATETOKENREQUEST']._serialized_start=870
+  _globals['_CREATETOKENREQUEST']._serialized_end=1133
+  _globals['_CREATETOKENRESPONSE']._serialized_start=1135
+  _globals['_CREATETOKENRESPONSE']._serialized_end=1207
+  _globals['_LISTTOKENSREQUEST']._serialized_start=1209
+  _globals['_LISTTOKENSREQUEST']._serialized_end=1334
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=1336
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=1417
+  _globals['_REVOKETOKENREQUEST']._serialized_start=1419
+  _globals['_REVOKETOKENREQUEST']._serialized_end=1469
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=1471
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=1492
+  _globals['_ADMINSERVICE']._serialized_start=1679
+  _globals['_ADMINSERVICE']._serialized_end=2038
 # @@protoc_insertion_point(module_scope)

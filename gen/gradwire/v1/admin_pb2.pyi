@@ -36,7 +36,7 @@ class GetCapabilitiesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ("version", "services", "device", "max_message_bytes", "max_upload_bytes", "losses", "weight_transports", "shared_memory", "model", "engines")
+    __slots__ = ("version", "services", "device", "max_message_bytes", "max_upload_bytes", "losses", "weight_transports", "shared_memory", "model", "engines", "http_url")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class GetCapabilitiesResponse(_message.Message):
     SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ENGINES_FIELD_NUMBER: _ClassVar[int]
+    HTTP_URL_FIELD_NUMBER: _ClassVar[int]
     version: str
     services: _containers.RepeatedScalarFieldContainer[str]
     device: str
@@ -57,7 +58,8 @@ class GetCapabilitiesResponse(_message.Message):
     shared_memory: bool
     model: str
     engines: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., device: _Optional[str] = ..., max_message_bytes: _Optional[int] = ..., max_upload_bytes: _Optional[int] = ..., losses: _Optional[_Iterable[_Union[LossInfo, _Mapping]]] = ..., weight_transports: _Optional[_Iterable[_Union[_weight_pb2.WeightTransport, str]]] = ..., shared_memory: bool = ..., model: _Optional[str] = ..., engines: _Optional[_Iterable[str]] = ...) -> None: ...
+    http_url: str
+    def __init__(self, version: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., device: _Optional[str] = ..., max_message_bytes: _Optional[int] = ..., max_upload_bytes: _Optional[int] = ..., losses: _Optional[_Iterable[_Union[LossInfo, _Mapping]]] = ..., weight_transports: _Optional[_Iterable[_Union[_weight_pb2.WeightTransport, str]]] = ..., shared_memory: bool = ..., model: _Optional[str] = ..., engines: _Optional[_Iterable[str]] = ..., http_url: _Optional[str] = ...) -> None: ...
 
 class LossInfo(_message.Message):
     __slots__ = ("name", "aliases", "config_keys", "description")

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import grpc
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from gradwire.server.capabilities import capabilities
-from gradwire.server.config import MIB, Settings, is_loopback, split_address
+from gradwire.server.config import Settings, is_loopback, split_address
 from gradwire.server.configured import deploy_configured
 from gradwire.server.domain.authentication import Authenticator, ConfiguredToken
 from gradwire.server.domain.caller import LOCAL_TENANT, Caller
@@ -27,6 +26,8 @@ from gradwire.server.domain.hidden_states import HiddenStates
 from gradwire.server.domain.inference import Inference
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import EngineFactory, JobRegistry
+from gradwire.server.domain.rollouts.following import Limits
+from gradwire.server.domain.rollouts.store import RolloutStore
 from gradwire.server.domain.sessions import SessionReader
 from gradwire.server.domain.turns import Turns
 from gradwire.server.domain.updates import WeightUpdates
@@ -39,8 +40,10 @@ from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.http.connect.door import ConnectDoor
 from gradwire.server.http.connect.methods import MethodTable
 from gradwire.server.http.openai.door import OpenAiDoor
+from gradwire.server.http.openai.recording import Recorder
 from gradwire.server.http.operator import OperatorPages
 from gradwire.server.http.server import HttpServer
+from gradwire.server.listening import message_cap, server_options, tls_credentials
 from gradwire.server.losses.registry import resolve_loss
 from gradwire.server.models.resolve import resolve_model
 from gradwire.server.observability.metrics import CallMetrics
@@ -54,6 +57,7 @@ from gradwire.server.rpc.interceptors.step import Chain
 from gradwire.server.rpc.interceptors.telemetry import Telemetry
 from gradwire.server.rpc.interceptors.validation import Validation
 from gradwire.server.rpc.jobs import JobServicer
+from gradwire.server.rpc.rollouts import RolloutServicer
 from gradwire.server.rpc.sampling import SamplingServicer
 from gradwire.server.rpc.sessions import SessionServicer
 from gradwire.server.rpc.training import TrainingServicer
@@ -67,6 +71,7 @@ from gradwire.v1 import (
     deployment_pb2_grpc,
     inference_pb2_grpc,
     job_pb2_grpc,
+    rollout_pb2_grpc,
     sampling_pb2_grpc,
     session_pb2_grpc,
     training_pb2_grpc,
@@ -85,6 +90,7 @@ SERVICES = tuple(
         "DeploymentService",
         "InferenceService",
         "SessionService",
+        "RolloutService",
         "AdminService",
     )
 )
@@ -110,7 +116,14 @@ class App:
         self._updates = WeightUpdates(self._sync)
         self._serving = False
         self._hurried = asyncio.Event()
-        self.jobs.on_destroy += [self._updates.forget, self._sync.forget]
+        self.rollouts = RolloutStore(
+            Limits(
+                settings.limits.max_rollouts,
+                settings.limits.max_rollout_bytes,
+                settings.limits.rollout_retention_seconds,
+            )
+        )
+        self.jobs.on_destroy += [self._updates.forget, self._sync.forget, self.rollouts.end_job]
         self.jobs.on_sleep += [self._sync.release]
         self._database = Database(database_url(settings.database.get_secret_value(), settings.data_dir))
         self.tokens = DatabaseTokens(self._database)
@@ -130,23 +143,23 @@ class App:
         auth = Auth(self._authenticator)
         # Both doors run the same steps around the same servicers.
         chain = Chain([Telemetry(self._metrics), self._admission, auth, Validation()])
-        self._server = aio.server(interceptors=[ChainInterceptor(chain)], options=_server_options(settings))
+        self._server = aio.server(interceptors=[ChainInterceptor(chain)], options=server_options(settings))
         self._methods = MethodTable()
         self._http = HttpServer(
             ConnectDoor(
                 self._methods,
                 chain,
-                max_message_bytes=_message_cap(settings),
+                max_message_bytes=message_cap(settings),
                 patience_s=settings.limits.http_read_seconds,
                 guarded=settings.wants_tokens,
             ),
             OperatorPages(self._registry, self._facts, auth).routes,
             settings.tls,
             OpenAiDoor(
-                self.jobs,
+                Recorder(self.jobs, self.rollouts),
                 chain,
                 self._metrics.sampled_tokens.inc,
-                max_body_bytes=_message_cap(settings),
+                max_body_bytes=message_cap(settings),
                 patience_s=settings.limits.http_read_seconds,
                 guarded=settings.wants_tokens,
                 profile=settings.openai_profile,
@@ -199,9 +212,10 @@ class App:
         )
         jobs = JobServicer(self.jobs, checkpoints, _resolve, _check_loss, settings.model)
         sampling = SamplingServicer(self.jobs, self._metrics)
-        admin = AdminServicer(capabilities(settings, SERVICES), self.tokens, self._authenticator)
+        admin = AdminServicer(capabilities(settings, SERVICES, self._http_url), self.tokens, self._authenticator)
         deployments = DeploymentServicer(self.deployments, self.deployer)
         inference = InferenceServicer(self.inference, self._metrics)
+        rollouts = RolloutServicer(self.jobs, self.rollouts, settings.limits.max_message_bytes)
         sessions = SessionServicer(self.deployments, SessionReader(DatabaseSessions(self._database)))
         for door in (self._server, self._methods):
             target: Any = door  # the table takes what a server takes
@@ -212,6 +226,7 @@ class App:
             deployment_pb2_grpc.add_DeploymentServiceServicer_to_server(deployments, target)
             inference_pb2_grpc.add_InferenceServiceServicer_to_server(inference, target)
             session_pb2_grpc.add_SessionServiceServicer_to_server(sessions, target)
+            rollout_pb2_grpc.add_RolloutServiceServicer_to_server(rollouts, target)
             admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, target)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, target)
         if settings.reflection:
@@ -227,7 +242,7 @@ class App:
                 assert is_loopback(host)  # Settings has refused everything else
                 port = self._server.add_insecure_port(settings.grpc)
             else:
-                port = self._server.add_secure_port(settings.grpc, _tls_credentials(settings))
+                port = self._server.add_secure_port(settings.grpc, tls_credentials(settings))
         except RuntimeError as error:
             reason = "the port is taken, or not allowed; give another with --grpc HOST:PORT (port 0: a free one)"
             raise OSError(f"cannot listen on {settings.grpc}: {reason}") from error
@@ -260,6 +275,7 @@ class App:
         self._serving = False
         await self._health.enter_graceful_shutdown()
         self.jobs.dismiss_watchers()
+        self.rollouts.dismiss()
         drained = asyncio.ensure_future(self._admission.drain())
         hurried = asyncio.ensure_future(self._hurried.wait())
         await asyncio.wait(
@@ -272,44 +288,21 @@ class App:
         for task in self._tasks:
             task.cancel()
         await self._http.stop()
+        self.rollouts.close()
         await self.jobs.shutdown()
         await self.turns.settle()
         await self.deployer.close()
         await self._database.close()
+
+    def _http_url(self) -> str:
+        scheme = "http" if self.settings.tls is None else "https"
+        return f"{scheme}://{self.http_address}" if self.http_address else ""
 
     def _facts(self) -> tuple[bool, dict[str, str]]:
         jobs = {job.name: str(job.state) for job in self.jobs.all()}
         built_in = self.jobs.built_in
         failed = built_in is not None and built_in.state is JobState.FAILED
         return self._serving and not failed, jobs
-
-
-def _message_cap(settings: Settings) -> int:
-    return settings.limits.max_message_bytes + MIB  # room for the fields around a full payload
-
-
-def _server_options(settings: Settings) -> list[tuple[str, int]]:
-    size = _message_cap(settings)
-    return [
-        ("grpc.max_receive_message_length", size),
-        ("grpc.max_send_message_length", size),
-        ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not a share
-        # Long silent calls are normal here, and so are clients that ping during them.
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ]
-
-
-def _tls_credentials(settings: Settings) -> grpc.ServerCredentials:
-    tls = settings.tls
-    assert tls is not None
-    client_ca = tls.client_ca.read_bytes() if tls.client_ca else None
-    return grpc.ssl_server_credentials(
-        [(tls.key.read_bytes(), tls.certificate.read_bytes())],
-        root_certificates=client_ca,
-        require_client_auth=client_ca is not None,
-    )
 
 
 def _tokens(settings: Settings) -> list[ConfiguredToken]:

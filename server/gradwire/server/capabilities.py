@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Callable
 from dataclasses import fields
 
 from gradwire.server.config import Settings
@@ -10,7 +11,7 @@ from gradwire.server.losses.registry import ALIASES, loss_names, resolve_loss
 from gradwire.server.rpc.admin import Capabilities, LossDescription
 
 
-def capabilities(settings: Settings, services: tuple[str, ...]) -> Capabilities:
+def capabilities(settings: Settings, services: tuple[str, ...], http_url: Callable[[], str]) -> Capabilities:
     """The answer to GetCapabilities."""
     losses = []
     for name in loss_names():
@@ -29,6 +30,7 @@ def capabilities(settings: Settings, services: tuple[str, ...]) -> Capabilities:
         model=settings.model,
         engines=tuple(_engine_versions()),
         shared_memory=settings.shared_memory,
+        http_url=http_url,
     )
 
 

@@ -25,6 +25,7 @@ def capabilities_from_proto(response: pb.GetCapabilitiesResponse) -> Capabilitie
         shared_memory=response.shared_memory,
         model=response.model,
         engines=tuple(response.engines),
+        http_url=response.http_url,
     )
 
 

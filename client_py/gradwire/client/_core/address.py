@@ -85,3 +85,14 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def reachable(url: str, address: Address) -> str:
+    """`url` of a server at `address`. Over HTTP the two are the same place; 0.0.0.0 and [::] are no place."""
+    if address.http:
+        return address.target.rstrip("/")
+    scheme, _, rest = url.partition("://")
+    host, _, port = rest.rpartition(":")
+    if host not in ("0.0.0.0", "[::]") or address.unix:
+        return url
+    return f"{scheme}://{address.shown.rpartition(':')[0]}:{port}"

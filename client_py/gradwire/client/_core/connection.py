@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import grpc.aio
 
+from gradwire.client._core.address import reachable
 from gradwire.client._core.opening import Endpoint
 from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Request, Response, Rpc
@@ -43,6 +44,10 @@ class Connection:
     def address(self) -> str:
         """The server's address, for people."""
         return self._endpoint.address.shown
+
+    def reachable(self, url: str) -> str:
+        """A URL that the server gave of itself; a host that stands for all is the one that this client knows."""
+        return reachable(url, self._endpoint.address)
 
     async def unary(
         self,

@@ -24,6 +24,7 @@ from gradwire.client.aio.admin import AsyncAdmin
 from gradwire.client.aio.deployments import AsyncDeployments
 from gradwire.client.aio.inference import AsyncInference
 from gradwire.client.aio.jobs import AsyncJobs
+from gradwire.client.aio.rollouts import AsyncRollouts
 from gradwire.client.aio.sampling import AsyncSampling
 from gradwire.client.aio.sessions import AsyncSessions
 from gradwire.client.aio.training import AsyncTraining
@@ -101,6 +102,8 @@ class AsyncClient:
         """Deployed agents."""
         self.jobs = AsyncJobs(self._connection)
         """The engines that callers make, use and destroy."""
+        self.rollouts = AsyncRollouts(self._connection, self.admin)
+        """Episodes of agents, recorded token by token."""
         self.sampling = AsyncSampling(self._connection)
         """Completions and log-probs."""
         self.sessions = AsyncSessions(self._connection)

@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from gradwire.client._convert.jobs import job_from_proto
 from gradwire.client._convert.joining import Joiner
+from gradwire.client._convert.rollouts import rollout_from_proto
 from gradwire.client._convert.sampling import (
     deltas_from_proto,
     params_from_proto,
@@ -26,6 +27,7 @@ from gradwire.client._core.stream import ServerStream
 from gradwire.client.errors import DataLossError
 from gradwire.client.types.inference import Reply
 from gradwire.client.types.jobs import JobUpdate
+from gradwire.client.types.rollouts import RolloutUpdate
 from gradwire.client.types.sampling import (
     Completion,
     GenerateResult,
@@ -35,7 +37,7 @@ from gradwire.client.types.sampling import (
     StreamDelta,
     Usage,
 )
-from gradwire.v1 import inference_pb2, job_pb2, sampling_pb2
+from gradwire.v1 import inference_pb2, job_pb2, rollout_pb2, sampling_pb2
 
 Item = TypeVar("Item")
 
@@ -225,3 +227,13 @@ class AsyncJobWatch(AsyncStream[JobUpdate]):
     async def _receive(self) -> JobUpdate | None:
         message = await self._wire.read()
         return None if message is None else JobUpdate(job_from_proto(message.job), message.message)
+
+
+class AsyncRolloutWatch(AsyncStream[RolloutUpdate]):
+    """Rollouts as they are, then each that changes."""
+
+    _wire: ServerStream[rollout_pb2.WatchRolloutsResponse]
+
+    async def _receive(self) -> RolloutUpdate | None:
+        message = await self._wire.read()
+        return None if message is None else RolloutUpdate(rollout_from_proto(message.rollout), message.gone)

@@ -18,6 +18,7 @@ from gradwire.client.sync.deployments import Deployments
 from gradwire.client.sync.inference import Inference
 from gradwire.client.sync.jobs import Jobs
 from gradwire.client.sync.portal import Portal
+from gradwire.client.sync.rollouts import Rollouts
 from gradwire.client.sync.sampling import Sampling
 from gradwire.client.sync.sessions import Sessions
 from gradwire.client.sync.training import Training
@@ -67,6 +68,8 @@ class Client:
         """Deployed agents."""
         self.jobs = Jobs(self._async.jobs, self._loop)
         """The engines that callers make, use and destroy."""
+        self.rollouts = Rollouts(self._async.rollouts, self._loop)
+        """Episodes of agents, recorded token by token."""
         self.sampling = Sampling(self._async.sampling, self._loop)
         """Completions and log-probs."""
         self.sessions = Sessions(self._async.sessions, self._loop)

@@ -5,10 +5,17 @@ Generated from `gradwire.client.aio.streams` by scripts/gen_sync_client.py; edit
 
 from __future__ import annotations
 
-from gradwire.client.aio.streams import AsyncCompletionStream, AsyncJobWatch, AsyncReplyStream, AsyncSampleStream
+from gradwire.client.aio.streams import (
+    AsyncCompletionStream,
+    AsyncJobWatch,
+    AsyncReplyStream,
+    AsyncRolloutWatch,
+    AsyncSampleStream,
+)
 from gradwire.client.sync.base import Stream
 from gradwire.client.types.inference import Reply
 from gradwire.client.types.jobs import JobUpdate
+from gradwire.client.types.rollouts import RolloutUpdate
 from gradwire.client.types.sampling import GenerateResult, PromptInfo, SamplingParams, StreamDelta, Usage
 
 
@@ -71,3 +78,9 @@ class JobWatch(Stream[JobUpdate]):
     """A job's state now, then each change, until it ends."""
 
     _async: AsyncJobWatch
+
+
+class RolloutWatch(Stream[RolloutUpdate]):
+    """Rollouts as they are, then each that changes."""
+
+    _async: AsyncRolloutWatch

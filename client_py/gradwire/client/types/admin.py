@@ -59,6 +59,8 @@ class Capabilities:
     """Empty when the server was started with none."""
     engines: tuple[str, ...]
     """Like "vllm 0.32.0"."""
+    http_url: str = ""
+    """Base of its HTTP door; empty when it has none. See `rollouts.base_url` for where its host is 0.0.0.0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ class LossDescription:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What does not change while the server runs."""
+    """What does not change once the server runs."""
 
     version: str
     services: tuple[str, ...]
@@ -37,6 +37,7 @@ class Capabilities:
     model: str
     engines: tuple[str, ...]
     shared_memory: bool
+    http_url: Callable[[], str]  # known once the HTTP door is open; empty without one
 
 
 _KINDS = {
@@ -54,6 +55,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         facts = capabilities
         self._tokens = tokens
         self._authenticator = authenticator
+        self._http_url = facts.http_url
         self._response = admin_pb2.GetCapabilitiesResponse(
             version=facts.version,
             services=facts.services,
@@ -75,7 +77,9 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     async def GetCapabilities(
         self, request: admin_pb2.GetCapabilitiesRequest, context: Any
     ) -> admin_pb2.GetCapabilitiesResponse:
-        return self._response
+        response = admin_pb2.GetCapabilitiesResponse(http_url=self._http_url())
+        response.MergeFrom(self._response)
+        return response
 
     async def CreateToken(self, request: admin_pb2.CreateTokenRequest, context: Any) -> admin_pb2.CreateTokenResponse:
         new = credentials.new_token(

@@ -16,16 +16,17 @@ from typing import Any
 from gradwire.server.domain.adapters import BASE, served
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.openai import answer
-from gradwire.server.domain.registry import JobRegistry, SamplingJob
+from gradwire.server.domain.registry import SamplingJob
 from gradwire.server.domain.sampling import cache_salt
-from gradwire.server.engines.openai import OpenAiCall
+from gradwire.server.engines.openai import Endpoint, OpenAiCall
 from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from gradwire.server.http.connect import negotiation
 from gradwire.server.http.connect.body import Body
 from gradwire.server.http.connect.replies import Send
 from gradwire.server.http.openai.errors import body_of, headers_of, status_of
-from gradwire.server.http.openai.paths import Target, target_of
+from gradwire.server.http.openai.paths import Target, rollout_of, target_of
 from gradwire.server.http.openai.profiles import PROFILES, READERS
+from gradwire.server.http.openai.recording import Recorder
 from gradwire.server.rpc.interceptors.errors import shown
 from gradwire.server.rpc.interceptors.step import Call, Chain
 
@@ -38,10 +39,10 @@ class OpenAiDoor:
     """An ASGI application. `count` is told how many tokens were sampled."""
 
     def __init__(
-        self, jobs: JobRegistry, chain: Chain, count: Callable[[int], None], *, max_body_bytes: int, patience_s: float,
-        guarded: bool, profile: str,
+        self, recorder: Recorder, chain: Chain, count: Callable[[int], None], *, max_body_bytes: int,
+        patience_s: float, guarded: bool, profile: str,
     ) -> None:  # fmt: skip
-        self._jobs = jobs
+        self._recorder = recorder
         self._chain = chain
         self._count = count
         self._limit = max_body_bytes
@@ -74,7 +75,7 @@ class OpenAiDoor:
         call = Call(target.method, peer, headers, forwarded=negotiation.is_forwarded(headers))
         body = Body(receive, limit=self._limit, patience_s=self._patience_s, gzipped=False)
         loop = asyncio.get_running_loop()
-        work = loop.create_task(self._work(target, call, body, reply))
+        work = loop.create_task(self._work(target, call, body, reply, scope.get("query_string", b"")))
         leaving = loop.create_task(body.caller_leaves())
         self._works.add(work)
         try:
@@ -89,15 +90,21 @@ class OpenAiDoor:
             work.cancel()
             leaving.cancel()
 
-    async def _work(self, target: Target, call: Call, body: Body, reply: _Answer) -> None:
+    async def _work(self, target: Target, call: Call, body: Body, reply: _Answer, query: bytes) -> None:
         try:
             async with self._chain.around(call):
-                job = self._jobs.sampling(target.job_id, current_caller())
+                rollout_id = rollout_of(target, call.metadata, query)
+                job, rollout = self._recorder.place(rollout_id, target.job_id, current_caller())
                 data = await body.whole(negotiation.announced_length(call.metadata))
                 if target.endpoint is None:
                     await reply.json(_models(job, target))
+                    return
+                content = _read(data, self._reader(call), target)
+                sampled = self._call(job, content, reply.request_id)
+                if rollout is None:
+                    await _sample(job, target.endpoint, content, sampled, reply)
                 else:
-                    await self._sample(target, job, _read(data, self._reader(call), target), reply)
+                    await self._recorder.sample(rollout, call.metadata, target.endpoint, content, sampled, reply)
         except Exception as error:
             await reply.fail(shown(call.method, error))
 
@@ -107,22 +114,16 @@ class OpenAiDoor:
             raise InvalidArgument.at("", f"{_PROFILE_HEADER} is {name[:40]!r}; it is one of {', '.join(PROFILES)}")
         return name
 
-    async def _sample(self, target: Target, job: SamplingJob, body: dict[str, Any], reply: _Answer) -> None:
-        assert target.endpoint is not None
+    def _call(self, job: SamplingJob, body: dict[str, Any], request_id: str) -> OpenAiCall:
         caller, salt = current_caller(), body.pop("cache_salt", None) or ""
         if not isinstance(salt, str):
             raise InvalidArgument.at("cache_salt", f"must be a string, got {type(salt).__name__}")
-        call = OpenAiCall(
-            reply.request_id,
+        return OpenAiCall(
+            request_id,
             cache_salt=cache_salt(caller, salt),
             adapter=_adapter(job, body, caller.tenant),
             counter=self._count,
         )
-        result = await answer(job, target.endpoint, body, call)
-        if isinstance(result, Mapping):
-            await reply.json(result)
-        else:
-            await reply.stream(result)
 
     async def close(self) -> None:
         """End the calls that are still under way."""
@@ -186,6 +187,14 @@ class _Answer:
     async def _end(self) -> None:
         self._done = True
         await self._send({"type": "http.response.body", "body": b""})
+
+
+async def _sample(job: SamplingJob, endpoint: Endpoint, body: dict[str, Any], call: OpenAiCall, reply: _Answer) -> None:
+    result = await answer(job, endpoint, body, call)
+    if isinstance(result, Mapping):
+        await reply.json(result)
+    else:
+        await reply.stream(result)
 
 
 def _adapter(job: SamplingJob, body: dict[str, Any], tenant: str) -> str:

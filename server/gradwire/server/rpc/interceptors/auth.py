@@ -20,6 +20,7 @@ _SCOPES = {
     "gradwire.v1.SamplingService": "INFERENCE",
     "gradwire.v1.InferenceService": "INFERENCE",
     "gradwire.v1.SessionService": "INFERENCE",
+    "gradwire.v1.RolloutService": "INFERENCE",
     "gradwire.openai.v1": "INFERENCE",
     "gradwire.v1.TrainingService": "TRAINING",
     "gradwire.v1.WeightService": "TRAINING",

@@ -1,0 +1,177 @@
+"""Rollouts, their calls and their rows, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from gradwire.client._convert.enums import enum_from_proto
+from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.sampling import spans_from_proto
+from gradwire.client._convert.tensors import float32_from_bytes, int32_from_bytes
+from gradwire.client._convert.times import duration, moment, seconds
+from gradwire.client.types.rollouts import (
+    DroppedCompletion,
+    Rollout,
+    RolloutCall,
+    RolloutCallStatus,
+    RolloutCompletion,
+    RolloutOutcome,
+    RolloutPrompt,
+    RolloutRef,
+    RolloutRow,
+    RolloutSpec,
+    RowStart,
+    RowTurn,
+)
+from gradwire.client.types.sampling import FinishReason
+from gradwire.v1 import rollout_pb2 as pb
+from gradwire.v1 import sampling_pb2
+
+StepRewards = Sequence[float] | Mapping[int, float]
+"""A reward for each of the first steps, or rewards by step."""
+
+
+def rollout_id(rollout: RolloutRef) -> str:
+    """Id of a rollout. TypeError for what is none."""
+    found = rollout.rollout_id if isinstance(rollout, Rollout) else rollout
+    if not isinstance(found, str):
+        raise TypeError(f"a rollout is a Rollout or its id, not {rollout!r}")
+    return found
+
+
+def rollout_ids(rollouts: RolloutRef | Sequence[RolloutRef]) -> list[str]:
+    """Ids of one rollout, or of several."""
+    return [rollout_id(r) for r in ([rollouts] if isinstance(rollouts, (Rollout, str)) else rollouts)]
+
+
+def spec_to_proto(spec: RolloutSpec | Mapping[str, Any]) -> pb.RolloutSpec:
+    """A spec. TypeError names the key nearest to an unknown one."""
+    if isinstance(spec, Mapping):
+        names = {field.name for field in fields(RolloutSpec)}
+        for key in spec:
+            if key not in names:
+                raise TypeError(unknown_name("key", key, names))
+        spec = RolloutSpec(**spec)
+    return pb.RolloutSpec(
+        task_id=spec.task_id,
+        group_id=spec.group_id,
+        sample_index=spec.sample_index,
+        group_size=spec.group_size,
+        timeout=duration(spec.timeout_s, "timeout_s"),
+        max_calls=spec.max_calls,
+        max_sampled_tokens=spec.max_sampled_tokens,
+        labels=spec.labels,
+    )
+
+
+def step_rewards_to_proto(rewards: StepRewards | None) -> list[pb.StepReward]:
+    """Rewards by step."""
+    pairs = rewards.items() if isinstance(rewards, Mapping) else enumerate(() if rewards is None else rewards)
+    return [pb.StepReward(step=step, reward=reward) for step, reward in pairs]
+
+
+def rollout_from_proto(message: pb.Rollout) -> Rollout:
+    """A rollout."""
+    spec = message.spec
+    return Rollout(
+        rollout_id=message.rollout_id,
+        job_id=message.job_id,
+        spec=RolloutSpec(
+            task_id=spec.task_id,
+            group_id=spec.group_id,
+            sample_index=spec.sample_index,
+            group_size=spec.group_size,
+            timeout_s=seconds(spec.timeout),
+            max_calls=spec.max_calls,
+            max_sampled_tokens=spec.max_sampled_tokens,
+            labels=dict(spec.labels),
+        ),
+        base_path=message.base_path,
+        outcome=enum_from_proto(RolloutOutcome, pb.RolloutOutcome, message.outcome),
+        reason=message.reason,
+        reward=message.reward if message.HasField("reward") else None,
+        step_rewards={entry.step: entry.reward for entry in message.step_rewards},
+        opened_at=moment(message, "opened_at"),
+        deadline=moment(message, "deadline"),
+        ended_at=moment(message, "ended_at"),
+        collected_at=moment(message, "collected_at"),
+        num_calls=message.num_calls,
+        num_running_calls=message.num_running_calls,
+        num_sampled_tokens=message.num_sampled_tokens,
+        num_bytes=message.num_bytes,
+        limit_reached=message.limit_reached,
+    )
+
+
+def call_from_proto(message: pb.RolloutCall) -> RolloutCall:
+    """A call."""
+    return RolloutCall(
+        call_index=message.call_index,
+        request_id=message.request_id,
+        endpoint=message.endpoint,
+        status=enum_from_proto(RolloutCallStatus, pb.RolloutCallStatus, message.status),
+        step=message.step if message.HasField("step") else None,
+        streamed=message.streamed,
+        num_retries=message.num_retries,
+        error=message.error,
+        begun_at=moment(message, "begun_at"),
+        ended_at=moment(message, "ended_at"),
+        prompts=tuple(map(_prompt, message.prompts)),
+    )
+
+
+def _prompt(message: pb.RolloutPrompt) -> RolloutPrompt:
+    completions = tuple(map(_completion, message.completions))
+    return RolloutPrompt(message.num_tokens, int32_from_bytes(message.token_ids), completions)
+
+
+def _completion(message: pb.RolloutCompletion) -> RolloutCompletion:
+    return RolloutCompletion(
+        index=message.index,
+        num_tokens=message.num_tokens,
+        token_ids=int32_from_bytes(message.token_ids),
+        log_probs=float32_from_bytes(message.log_probs),
+        weight_spans=spans_from_proto(message.weight_spans),
+        finish_reason=enum_from_proto(FinishReason, sampling_pb2.FinishReason, message.finish_reason),
+    )
+
+
+def row_from_proto(message: pb.RolloutRow) -> RolloutRow:
+    """A training row."""
+    return RolloutRow(
+        token_ids=int32_from_bytes(message.token_ids),
+        loss_mask=np.frombuffer(message.loss_mask, np.bool_).copy(),
+        log_probs=float32_from_bytes(message.log_probs),
+        turns=tuple(map(_turn, message.turns)),
+        start=enum_from_proto(RowStart, pb.RowStart, message.start),
+        parent=message.parent if message.HasField("parent") else None,
+        num_shared_tokens=message.num_shared_tokens,
+    )
+
+
+def _turn(message: pb.RowTurn) -> RowTurn:
+    return RowTurn(
+        call_index=message.call_index,
+        prompt_index=message.prompt_index,
+        completion_index=message.completion_index,
+        step=message.step if message.HasField("step") else None,
+        start=message.start,
+        end=message.end,
+        weight_spans=spans_from_proto(message.weight_spans),
+        finish_reason=enum_from_proto(FinishReason, sampling_pb2.FinishReason, message.finish_reason),
+    )
+
+
+def dropped_from_proto(message: pb.DroppedCompletion) -> DroppedCompletion:
+    """A completion that is in no row."""
+    return DroppedCompletion(
+        call_index=message.call_index,
+        prompt_index=message.prompt_index,
+        completion_index=message.completion_index,
+        status=enum_from_proto(RolloutCallStatus, pb.RolloutCallStatus, message.status),
+        num_tokens=message.num_tokens,
+    )
