@@ -117,6 +117,21 @@ def test_samplers_settings() -> None:
     assert [note.split()[0] for note in made.notes] == ["vllm_config.swap_space"]
 
 
+def test_where_an_adapter_is_trained_the_sampler_has_a_slot_for_it() -> None:
+    lora = {"training_config": {"lora": {"rank": 4, "alpha": 8}}}
+    for settings, slots in (
+        (None, {"max_loras": 1, "max_lora_rank": 4}),
+        ({"enable_lora": True, "max_lora_rank": 16}, {"max_loras": 1, "max_lora_rank": 16}),
+        ({"max_loras": 3}, {"max_loras": 3, "max_lora_rank": 4}),
+        ({"enable_lora": False}, {"max_loras": 0, "max_lora_rank": 4}),
+    ):
+        made = plan(vllm_config=settings, **lora)
+        assert made.sampling == {"model": "tiny", "seed": 42, "data_parallel_size": 2, **slots}
+        message = create_to_proto(made.training, made.sampling, None, None, "id")
+        assert (message.training.lora.rank, message.sampling.max_loras) == (4, slots["max_loras"])
+    assert plan(training_gpus=0, **lora).sampling == plan().sampling  # its weights are of another's training
+
+
 def test_every_field_of_a_plan_is_one_of_the_contract() -> None:
     made = plan(
         ds_config={"optimizer": {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}},
@@ -158,6 +173,8 @@ def test_every_field_of_a_plan_is_one_of_the_contract() -> None:
         ({"vllm_config": {"tensor_parallel_size": 3}}, "does not divide"),
         ({"vllm_config": {"tensor_parallel_size": 2}}, "log_prob_gpus is 1"),
         ({"vllm_config": {"max_num_seqs": 0}}, "at least 1"),
+        ({"vllm_config": {"enable_lora": False, "max_loras": 1}}, "say one of them"),
+        ({"vllm_config": {"speculative_config": {"model": "x"}}}, "draft no tokens"),
         ({"log_prob_ds_config": {"bf16": {"enabled": True}}}, 'log_prob_engine="deepspeed"'),
         ({"arctic_inference_config": {"speculative_decoding": {"model": "x"}}}, "draft no tokens"),
         ({"arctic_inference_config": {"zorro": {}}}, "did you mean 'zorro_inference'"),

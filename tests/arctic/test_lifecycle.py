@@ -151,6 +151,36 @@ def test_a_job_that_cannot_start_leaves_no_server(tmp_path: Path, protocol: str)
     assert not [line for line in started_since(before) if "gradwire.server" in line]
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.filterwarnings("ignore::gradwire.client.arctic.ArcticRLWarning")
+async def test_a_server_of_ones_own_is_shared_and_ends_with_shutdown(tmp_path: Path, protocol: str) -> None:
+    before = set(descendants(os.getpid()))
+    fields: dict[str, Any] = {"comm_protocol": protocol, "server_logs": False, "checkpoint_path": str(tmp_path)}
+    fields |= {"training_config": {"loss": "cross_entropy"}, "ds_worker_config": {"threads": 1}}
+    config = ArcticRLClientConfig(model_name="tiny", training_gpus=1, **fields)
+    owner = await asyncio.to_thread(create_arctic_rl_client, config)
+    again = ArcticRLClientConfig.model_validate_json(owner.reconnect_config().model_dump_json())
+    assert (again.backend, again.comm_protocol) == ("dss-platform", protocol)
+    second = await asyncio.to_thread(create_arctic_rl_client, again)
+    assert second.training_job_id == owner.training_job_id
+    # Two clients of one job: what both send adds up, and the end of the job is the end for both.
+    batch = {"args": [[[1, 2, 3, 4]]]}
+    losses = await asyncio.gather(owner.fwd_bwd(batch), second.fwd_bwd(batch, processing=None))
+    assert all(found["avg_loss"] > 1 for found in losses)  # the job's own loss; grpo's would be -1
+    both = (await second.step(lr=0.0))["metrics"]["grad_norm"]
+    await owner.fwd_bwd(batch)
+    assert both == pytest.approx(2 * (await owner.step())["metrics"]["grad_norm"], rel=1e-5)
+    await second.shutdown()
+    with pytest.raises(NotFoundError):
+        await owner.step()
+    with pytest.raises(NotFoundError):
+        create_arctic_rl_client(again)
+    await owner.shutdown()
+    with pytest.raises(ValueError, match="no training job"):
+        _ = owner.training_job_id
+    assert not [line for line in started_since(before) if "gradwire.server" in line]
+
+
 def test_a_server_that_does_not_start_says_why() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = ArcticRLClientConfig(

@@ -45,6 +45,11 @@ def test_rows_of_differing_lengths(rows: Any) -> None:
     assert [row.tolist() for row in column(batch, "old_log_probs_shifted")] == [[-1, -2, 0], [0]]
 
 
+def test_an_empty_row_is_one_of_integers() -> None:
+    # The server says which row it is; numpy takes an empty list for floats.
+    assert [row.tolist() for row in column({"input_ids": [[1, 2], []]}, "input_ids")] == [[1, 2], []]
+
+
 def test_object_arrays_are_rows() -> None:
     rows = np.empty(2, object)
     rows[:] = [np.array([1, 2]), np.array([3])]

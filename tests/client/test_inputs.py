@@ -79,6 +79,9 @@ def test_forms_of_prompts(prompts: Any, forms: list[str]) -> None:
         ("", "empty text"),
         ([], "no prompts"),
         (["hi", ""], r"prompts\[1\] is empty"),
+        ([[1], []], r"prompts\[1\] is an empty list"),
+        (["hi", "\ud800!"], r"prompts\[1\] is no text: character 0 is half a surrogate pair"),
+        ([{"role": "user", "content": "a\udc00"}], r"prompt\[0\] is no text: character 1"),
         ({"role": "user"}, "not a dict"),
         (b"hi", "not a bytes"),
         (7, "not a int"),
@@ -128,6 +131,7 @@ def test_parameters_come_back() -> None:
         ({"structured_output": {"json": {}}}, "did you mean 'json_"),
         ({"structured_output": {"regex": "a", "choice": ["b"]}}, "exactly one"),
         ({"structured_output": {}}, "is empty"),
+        ({"stop": ["\ud800"]}, r"params\.stop: .*surrogates"),
     ],
 )
 def test_wrong_parameters(wrong: dict[str, Any], complaint: str) -> None:
@@ -140,6 +144,8 @@ async def test_a_misspelt_keyword_of_a_call(client: AsyncClient) -> None:
         await client.sampling.generate("hi", topp=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="give a dict"):
         await client.sampling.generate("hi", 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="top_k is -1; it is a whole number of at least 0"):
+        await client.sampling.log_probs("hi", top_k=-1)
 
 
 def test_structured_output() -> None:
@@ -161,6 +167,8 @@ def test_what_is_scored() -> None:
     assert [item.WhichOneof("completion") for item in items] == ["token_ids", "text"]
     with pytest.raises(ValueError, match="2 prompts and 1 completions"):
         score_items_to_proto(["a", "b"], ["c"])
+    with pytest.raises(ValueError, match=r"completions\[0\] is no text"):
+        score_items_to_proto("a", "\udfff")
 
 
 @pytest.mark.parametrize(

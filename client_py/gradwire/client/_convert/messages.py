@@ -59,7 +59,9 @@ def _put(message: Message, key: str, value: Any, where: str) -> None:
         else:
             setattr(message, key, _scalar(value))
     except (TypeError, ValueError, AttributeError) as error:
-        raise type(error)(f"{where}: {error}") from error
+        # A UnicodeError is made of five parts, not of a text.
+        kind = ValueError if isinstance(error, UnicodeError) else type(error)
+        raise kind(f"{where}: {error}") from error
 
 
 def _items(value: Any) -> list[Any]:

@@ -44,8 +44,10 @@ def prompt_to_proto(value: Any, where: str) -> pb.Prompt:
     if isinstance(value, str):
         if not value:
             raise ValueError(f"{where} is empty text; a prompt holds at least one token")
-        return pb.Prompt(text=value)
+        return pb.Prompt(text=encodable(value, where))
     if not is_one_prompt(value):
+        if isinstance(value, Sequence) and not value:
+            raise ValueError(f"{where} is an empty {type(value).__name__}; a prompt holds at least one token")
         raise TypeError(f"{where} is a {type(value).__name__} of {type(value).__name__}s; a prompt is {_FORMS}")
     if len(value) and isinstance(value[0], Mapping):
         messages = [_message(item, f"{where}[{i}]") for i, item in enumerate(value)]
@@ -61,4 +63,14 @@ def _message(item: Any, where: str) -> pb.ChatMessage:
             raise TypeError(unknown_name(f"{where} key", key, ("role", "content")))
     if not isinstance(item.get("role"), str) or not isinstance(item.get("content"), str):
         raise TypeError(f"{where} needs a role and a content, both text")
-    return pb.ChatMessage(role=item["role"], content=item["content"])
+    return pb.ChatMessage(role=encodable(item["role"], where), content=encodable(item["content"], where))
+
+
+def encodable(text: str, where: str) -> str:
+    """The text. ValueError when it holds half a surrogate pair, which has no UTF-8."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{where} is no text: character {error.start} is half a surrogate pair") from None
+    return text

@@ -8,7 +8,7 @@ from typing import Any
 
 from gradwire.client._convert.enums import enum_from_proto
 from gradwire.client._convert.messages import as_mapping, fill, read
-from gradwire.client._convert.prompts import is_one_prompt, prompts_to_proto
+from gradwire.client._convert.prompts import encodable, is_one_prompt, prompts_to_proto
 from gradwire.client._convert.tensors import float32_from_bytes, int32_from_bytes, token_bytes
 from gradwire.client.types.sampling import (
     Completion,
@@ -83,7 +83,7 @@ def score_items_to_proto(prompts: Any, completions: Any) -> list[sampling_pb2.Sc
         raise ValueError(f"there are {len(items)} prompts and {len(given)} completions; give one a prompt")
     for number, (item, completion) in enumerate(zip(items, given, strict=True)):
         if isinstance(completion, str):
-            item.text = completion
+            item.text = encodable(completion, f"completions[{number}]")
         elif completion is not None:
             item.token_ids = token_bytes(completion, f"completions[{number}]")
     return items

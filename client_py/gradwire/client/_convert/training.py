@@ -133,6 +133,8 @@ def _typed(value: Any, name: str) -> Array:
         return as_float32(value, where)
     array, dtype = elements(value, where)
     if name in _INTEGERS:
+        if array.size == 0:
+            return array.astype(np.int32)  # numpy takes an empty list for floats; the server names the row
         if array.dtype.kind not in "iu" or dtype == "bfloat16":
             raise TypeError(f"{where} holds {dtype}; it holds integers")
         return array if dtype in ("int32", "int64") else array.astype(np.int32)

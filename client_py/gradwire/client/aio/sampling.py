@@ -126,6 +126,8 @@ class AsyncSampling:
         `facts.max_log_probs`. `job` is a sampling or a log-prob job; `adapter`, as in `generate`, is one of a
         sampling job. Log-probs are at temperature 1; the first token of all, which follows nothing, has NaN.
         """
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 0:
+            raise ValueError(f"top_k is {top_k!r}; it is a whole number of at least 0")
         request = pb.LogProbsRequest(
             job_id=job_id(job),
             items=score_items_to_proto(prompts, completions),

@@ -36,6 +36,10 @@ def plan_jobs(config: ArcticRLClientConfig) -> JobPlan:
     training = trainer_settings(config.ds_config, config.training_config, config.ds_worker_config, notes)
     training.update(model=config.model_name, num_workers=config.training_gpus, seed=config.seed)
     sampling = _sampling(config, notes)
+    if "lora" in training and config.training_gpus:
+        # Where the policy is an adapter, its sampler has a slot for it; settings of its own win.
+        rank = training["lora"].get("rank")
+        sampling = {"max_loras": 1, **({} if rank is None else {"max_lora_rank": rank}), **sampling}
     log_prob = _log_prob(config, training, sampling, notes)
     _note_flags(config, notes)
     return JobPlan(

@@ -22,6 +22,8 @@ _KEYS: Mapping[str, tuple[str, type]] = {
     "enable_prefix_caching": ("enable_prefix_caching", bool),
     "enforce_eager": ("enforce_eager", bool),
     "seed": ("seed", int),
+    "max_loras": ("max_loras", int),
+    "max_lora_rank": ("max_lora_rank", int),
 }
 _DTYPES = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32"}
 
@@ -34,14 +36,18 @@ def sampler_settings(vllm_config: Mapping[str, Any] | None, notes: list[str]) ->
     job.put("dtype", _DTYPES.get(dtype, dtype), "vllm_config.dtype")
     for key, (name, kind) in _KEYS.items():
         value = settings.take(key, kind)
-        if value is not None and kind is int and value < (0 if name in ("max_log_probs", "seed") else 1):
-            raise ValueError(f"vllm_config.{key} is {value}; it is at least {0 if name == 'seed' else 1}")
+        least = 0 if name in ("max_log_probs", "seed", "max_loras") else 1
+        if value is not None and kind is int and value < least:
+            raise ValueError(f"vllm_config.{key} is {value}; it is at least {least}")
         job.put(name, value, f"vllm_config.{key}")
     settings.refuse("models bring no code of their own", "trust_remote_code", unless=(False,))
     settings.refuse("weights are sampled as they are trained", "quantization", "kv_cache_dtype", unless=("none",))
-    settings.refuse(
-        "samplers draft no tokens and load no adapters", "speculative_config", "enable_lora", unless=(False, {})
-    )
+    settings.refuse("samplers draft no tokens", "speculative_config", unless=({},))
+    enabled = settings.take("enable_lora", bool)
+    if enabled:
+        job.setdefault("max_loras", 1)  # vLLM's own default
+    elif enabled is False and job.setdefault("max_loras", 0):
+        raise ValueError(f"vllm_config.enable_lora is False, and max_loras is {job['max_loras']}; say one of them")
     settings.refuse("only tensor and data parallelism are offered", "pipeline_parallel_size", unless=(1,))
     settings.refuse("log-probs are the model's own", "logprobs_mode", unless=("raw_logprobs",))
     settings.refuse("a model comes with its tokenizer", "tokenizer", "skip_tokenizer_init", unless=(False,))
