@@ -19,9 +19,11 @@ settings.load_profile("gradwire")
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """`gradwire serve --model tiny`, started once. Tests leave it as they found it."""
-    running = ServerProcess(
-        "--model", "tiny", "--http", "127.0.0.1:0", "--data-dir", str(tmp_path_factory.mktemp("data"))
-    )
+    from tests.arena.bundles import write_bundles  # onnx is imported by the runs that start a server
+
+    data = tmp_path_factory.mktemp("data")
+    write_bundles(data / "bundles")
+    running = ServerProcess("--model", "tiny", "--http", "127.0.0.1:0", "--data-dir", str(data))
     yield running
     assert running.stop() == 0
 

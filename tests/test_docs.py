@@ -30,11 +30,16 @@ def test_python_blocks_run(page: Path, server: ServerProcess, monkeypatch: pytes
     # The one thing that differs from what is printed: where the server of this run listens.
     elsewhere = {
         '"127.0.0.1:50051"': repr(server.address),
+        "grpc://127.0.0.1:50051": f"grpc://{server.address}",
         "127.0.0.1:8080": server.doors["http"],
         'backend="local"': f'backend="remote", host="{host}", port={port}',
     }
-    asyncio.run(run_blocks(page, elsewhere))
     with Client() as client:
+        deployed = {deployment.deployment_id for deployment in client.deployments.list()}
+        asyncio.run(run_blocks(page, elsewhere))
+        for deployment in client.deployments.list():
+            if deployment.deployment_id not in deployed:
+                client.deployments.undeploy(deployment.deployment_id)
         for job in client.jobs.list():
             if not job.built_in:
                 client.jobs.destroy(job)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from gradwire.client.arena.agent import Agent
 from gradwire.client.arena.aio import AsyncAgent
+from gradwire.client.arena.control import ArenaClient, deploy_agent, open_inference_agent
 from gradwire.client.arena.errors import (
     ArenaAPIError,
     ArenaAuthError,
@@ -46,6 +47,7 @@ __all__ = [
     "AgentMetadata",
     "ArenaAPIError",
     "ArenaAuthError",
+    "ArenaClient",
     "ArenaError",
     "ArenaInferenceError",
     "ArenaValidationError",
@@ -66,7 +68,9 @@ __all__ = [
     "StatusResponse",
     "TextStream",
     "TokenUsage",
+    "deploy_agent",
     "deserialize",
     "get_batch_size",
+    "open_inference_agent",
     "serialize",
 ]

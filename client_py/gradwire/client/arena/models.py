@@ -86,6 +86,8 @@ class StatusResponse(BaseModel):
     agent: AgentInfo | None = None
     weight_version: int = 0
     """Version of the weights that it serves."""
+    training_job_id: int = 0
+    """Training job that the weights are of. 0: the model's own, or a bundle's."""
     memory_scope: str = ""
     """Who sees its chat sessions: "user" or "organization"; empty when it keeps none."""
 

@@ -36,6 +36,7 @@ def status_of(status: DeploymentStatus) -> StatusResponse:
         instance_id=status.instance_id,
         agent=_agent_of(status) if status.kind is not DeploymentKind.UNSPECIFIED else None,
         weight_version=status.weight_version,
+        training_job_id=status.training_job_id,
         memory_scope="" if scope is MemoryScope.UNSPECIFIED else scope.value,
     )
 
