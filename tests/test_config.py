@@ -86,6 +86,12 @@ def test_each_setting_can_come_from_the_environment(monkeypatch: pytest.MonkeyPa
         ("[tls]\ncert = 'x'\n", "tls.cert: is no setting"),
         ("[limits]\nmax_jobs = 0\n", "limits.max_jobs: Input should be greater than or equal to 1"),
         ("log_level = 'loud'\n", "log_level: "),
+        ("[deployments.a]\nlm = true\n", "deployments.a.lm: is no setting; did you mean llm?"),
+        ("[deployments.a.params]\ntemprature = 1\n", "temprature: is no setting; did you mean temperature?"),
+        ("[deployments.a]\nllm = true\nbundle = 'b'\n", "deployments.a: give either bundle = PATH or llm = true"),
+        ("[deployments.a]\nbundle = 'b'\nsystem_prompt = 's'\n", "are for llm = true, not for a bundle"),
+        ("[deployments.a]\nllm = true\ndeterministic = true\n", "takes params.temperature = 0"),
+        ("[deployments.'a b']\nllm = true\n", "deployments.a b"),
         ("grpc = \n", "gradwire.toml"),
     ],
 )
@@ -99,7 +105,7 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, says: str) ->
     ("name", "says"),
     [
         ("GRADWIRE_GPRC", "GRADWIRE_GPRC is no setting; did you mean GRADWIRE_GRPC?"),
-        ("GRADWIRE_XYZ", "GRADWIRE_XYZ is no setting; there are GRADWIRE_DATABASE, GRADWIRE_DATA_DIR"),
+        ("GRADWIRE_XYZ", "GRADWIRE_XYZ is no setting; there are GRADWIRE_BUNDLE_ROOT, GRADWIRE_DATABASE"),
         ("GRADWIRE_LIMIT__MAX_JOBS", "did you mean GRADWIRE_LIMITS"),
         ("GRADWIRE_LIMITS__MAX_JOB", "limits.max_job: is no setting; did you mean max_jobs?"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,19 @@ from gradwire.client import (
     DeploymentState,
     FailedPreconditionError,
     GradwireError,
+    Health,
     InvalidArgumentError,
     LanguageModel,
     MemoryScope,
+    PermissionDeniedError,
     PolicyBundle,
 )
+from gradwire.server.cli import main
+from gradwire.server.domain import deployments as domain
 from gradwire.server.domain.jobs import JobState
 from tests.engines.policy.support import box, discrete, network, write
 from tests.rpc.support import Served, serving, until
+from tests.rpc.test_auth import SECRETS, token
 
 CART = {"policy": network(box(4), "categorical", discrete(3))}
 OBSERVATION = np.ones(4, np.float32)
@@ -186,3 +192,71 @@ async def test_settings_deploy_and_are_not_kept(tmp_path: Path) -> None:
         assert (reply.text, reply.session_id) == ("cb", "")
     async with serving(tmp_path) as served, connect(served) as client:
         assert await client.deployments.list() == ()
+    with pytest.raises(ValueError, match=r"deployments\.cart: policy\.bundle: nothing: .*does not exist"):
+        async with serving(tmp_path, deployments={"cart": {"bundle": "nothing"}}):
+            pass
+
+
+async def test_only_who_deploys_sees_instructions(tmp_path: Path) -> None:
+    tokens = [token(name) for name in SECRETS]
+    async with serving(tmp_path, tokens=tokens) as served:
+        address = served.app.grpc_address
+        async with AsyncClient(address, token=SECRETS["admin"]) as admin:
+            made = await admin.deployments.deploy_llm("d", system_prompt="secret")
+            assert await admin.deployments.get() == made and isinstance(made.source, LanguageModel)
+            assert made.source.system_prompt == "secret"
+        async with AsyncClient(address, token=SECRETS["reader"]) as reader:
+            (seen,) = await reader.deployments.list()
+            assert isinstance(seen.source, LanguageModel) and seen.source.system_prompt == ""
+            for refused in (reader.deployments.deploy_llm("e"), reader.deployments.undeploy("d")):
+                with pytest.raises(PermissionDeniedError, match="ADMIN"):
+                    await refused
+
+
+async def test_the_command_line(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(served.app.settings.bundles / "cart", CART)
+
+    async def gradwire(*arguments: str, code: int = 0) -> str:
+        assert await asyncio.to_thread(main, list(arguments)) == code
+        out, err = capsys.readouterr()
+        return err if code else out
+
+    there = ("--server", served.app.grpc_address)
+    assert await gradwire("deploy", "cart", "--bundle", "cart", *there) == "cart: rl_policy, version 1, ready\n"
+    assert "already" in await gradwire("deploy", "cart", "--bundle", "cart", *there, code=1)
+    monkeypatch.setenv("GRADWIRE_ADDRESS", served.app.grpc_address)
+    again = json.loads(
+        await gradwire("deploy", "cart", "--bundle", "cart", "--replace", "--no-deterministic", "--json")
+    )
+    assert (again["version"], again["deterministic"], again["state"]) == (2, False, "ready")
+    flags = ("--memory-scope", "none", "--param", "temperature=0", "--param", "stop=###", "--system-prompt", "hi")
+    await gradwire("deploy", "llm", "--llm", "--job", "1", *flags)
+    rows = json.loads(await gradwire("deployments", "--json"))
+    assert [(r["deployment_id"], r["kind"], r.get("memory_scope")) for r in rows] == [
+        ("cart", "rl_policy", None), ("llm", "llm", "none"),
+    ]  # fmt: skip
+    source = served.app.deployments.find("llm").source
+    assert source == domain.LanguageModel(system_prompt="hi", params={"temperature": 0.0, "stop": ("###",)})
+    shown = await gradwire("deployments")
+    assert [line.split()[0] for line in shown.splitlines()] == ["NAME", "cart", "llm"]
+    assert "--job is for --llm" in await gradwire("deploy", "x", "--bundle", "cart", "--job", "1", code=1)
+    assert "--deterministic is for --bundle" in await gradwire("deploy", "x", "--llm", "--deterministic", code=1)
+    assert "did you mean 'temperature'" in await gradwire("deploy", "x", "--llm", "--param", "temprature=1", code=1)
+    assert json.loads(await gradwire("undeploy", "cart", "--json")) == {"deployment_id": "cart", "undeployed": True}
+    assert await gradwire("undeploy", "cart") == "nothing was deployed as cart\n"
+
+
+async def test_the_http_door_serves_the_same(tmp_path: Path) -> None:
+    async with serving(tmp_path, http="127.0.0.1:0") as served:
+        async with AsyncClient(f"http://{served.app.http_address}") as client:
+            await client.deployments.deploy_llm("d")
+            assert (await client.inference.get_status()).kind is DeploymentKind.LLM
+            stream = client.inference.generate_stream("ab")
+            assert (await stream.result()).text == "ba" and stream.session_id
+            services = (await client.admin.get_capabilities()).services
+        assert {"gradwire.v1.DeploymentService", "gradwire.v1.InferenceService"} <= set(services)
+        async with connect(served) as client:
+            for name in ("DeploymentService", "InferenceService"):
+                assert await client.health(f"gradwire.v1.{name}") is Health.SERVING

@@ -268,8 +268,8 @@ def _model_at(path: tuple[int | str, ...]) -> type[BaseModel]:
     """The part of the settings that stands at a path."""
     model: type[BaseModel] = Settings
     for name in path:
-        if isinstance(name, str):
-            model = _model_in(model.model_fields[name].annotation) or model
+        if name in model.model_fields:  # the others are places of a list, or a table's own names
+            model = _model_in(model.model_fields[str(name)].annotation) or model
     return model
 
 

@@ -7,10 +7,11 @@ from gradwire.server.domain.caller import LOCAL_CALLER
 from gradwire.server.domain.deploying import Deployer
 from gradwire.server.domain.deployments import LanguageModel, PolicyBundle, Source
 from gradwire.server.domain.sessions import MemoryScope
+from gradwire.server.errors import FailedPrecondition, InvalidArgument
 
 
 async def deploy_configured(deployer: Deployer, name: str, settings: DeploymentSettings) -> None:
-    """Deploy it, also over what was kept under the name. Raises as `Deployer.deploy` does: the settings are wrong."""
+    """Deploy it, also over what was kept under the name. ValueError when the settings are wrong."""
     source: Source
     if settings.llm:
         params = settings.params.model_dump(exclude_unset=True, exclude_none=True)
@@ -18,4 +19,7 @@ async def deploy_configured(deployer: Deployer, name: str, settings: DeploymentS
     else:
         source = PolicyBundle(settings.bundle, settings.deterministic)
     scope = MemoryScope(settings.memory_scope) if settings.memory_scope else None
-    await deployer.deploy(LOCAL_CALLER, name, source, memory_scope=scope, replacing=True, configured=True)
+    try:
+        await deployer.deploy(LOCAL_CALLER, name, source, memory_scope=scope, replacing=True, configured=True)
+    except (InvalidArgument, FailedPrecondition) as error:
+        raise ValueError(f"deployments.{name}: {error.message}") from error

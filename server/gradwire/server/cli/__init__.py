@@ -14,6 +14,9 @@ from importlib import import_module
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gradwire.server.cli.serve", "run the server"),
     "agent": ("gradwire.client.arena.cli", "talk to deployed agents, and to their stored chats"),
+    "deploy": ("gradwire.server.cli.deploy", "put an agent behind a name"),
+    "undeploy": ("gradwire.server.cli.undeploy", "end a deployment"),
+    "deployments": ("gradwire.server.cli.deployments", "list the deployments"),
     "losses": ("gradwire.server.cli.losses", "list the training losses, and check them against worked cases"),
     "token": ("gradwire.server.cli.token", "make, list and revoke tokens"),
     "model": ("gradwire.server.cli.model", "list, build and find models"),

@@ -40,8 +40,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="serve every program on this machine without a token (loopback addresses only)",
     )
+    parser.add_argument(
+        "--deploy",
+        dest="deployments",
+        action="append",
+        default=[],
+        type=_deployment,
+        metavar="NAME=BUNDLE|llm",
+        help="deploy a bundle, or the model, under a name; may be repeated",
+    )
     parser.add_argument("--stop-on-eof", action="store_true", help="end when stdin closes, as with its owner")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="of gradwire's log (info)")
+
+
+def _deployment(text: str) -> tuple[str, dict[str, object]]:
+    name, equals, source = text.partition("=")
+    if not equals or not name or not source:
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=BUNDLE, nor NAME=llm")
+    return name, {"llm": True} if source == "llm" else {"bundle": str(Path(source).expanduser().absolute())}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
             data_dir=args.data_dir,
             log_level=args.log_level,
             insecure_no_auth=args.insecure_no_auth,
+            deployments=dict(args.deployments) or None,
         )
     except ValueError as error:
         print(f"gradwire serve: {readable(error)}", file=sys.stderr)

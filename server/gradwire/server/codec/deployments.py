@@ -10,6 +10,7 @@ from google.protobuf.struct_pb2 import Struct
 
 from gradwire.server.codec.sampling import encode_given, given_params
 from gradwire.server.codec.times import timestamp_us
+from gradwire.server.domain.caller import Caller
 from gradwire.server.domain.deployments import (
     Deployment,
     DeploymentKind,
@@ -54,8 +55,8 @@ def decode_scope(request: pb.DeployRequest) -> MemoryScope | None:
     return _SCOPE_OF[request.memory_scope] if request.HasField("memory_scope") else None
 
 
-def encode_deployment(deployment: Deployment) -> pb.Deployment:
-    """A deployment as it is now."""
+def encode_deployment(deployment: Deployment, caller: Caller) -> pb.Deployment:
+    """A deployment as it is now. Only who may deploy sees its instructions."""
     weights, source, trouble = deployment.weights, deployment.source, deployment.trouble
     message = pb.Deployment(
         deployment_id=deployment.deployment_id,
@@ -77,7 +78,8 @@ def encode_deployment(deployment: Deployment) -> pb.Deployment:
     model = message.language_model
     model.job_id = source.job_id
     model.training_job_id = source.training_job_id
-    model.system_prompt = source.system_prompt
+    if "ADMIN" in caller.scopes:
+        model.system_prompt = source.system_prompt
     if source.params:
         model.params.CopyFrom(encode_given(source.params))
     return message

@@ -119,6 +119,9 @@ class Deployer:
             except GradwireError as error:
                 log.error("deployment %s cannot be made again: %s", record.deployment_id, error.message)
                 made = _failed(record, record.source, error.message)
+            except Exception:  # a bundle that breaks its runtime must not keep the others from serving
+                log.exception("deployment %s cannot be made again", record.deployment_id)
+                made = _failed(record, record.source, "it could not be loaded; the server's log has the reason")
             self._deployments.put(made)
 
     async def close(self) -> None:

@@ -27,14 +27,15 @@ class DeploymentServicer(deployment_pb2_grpc.DeploymentServiceServicer):
             memory_scope=decode_scope(request),
             replacing=request.replace,
         )
-        return pb.DeployResponse(deployment=encode_deployment(deployment))
+        return pb.DeployResponse(deployment=encode_deployment(deployment, current_caller()))
 
     async def GetDeployment(self, request: pb.GetDeploymentRequest, context: Any) -> pb.GetDeploymentResponse:
         deployment = self._deployments.find(request.deployment_id)
-        return pb.GetDeploymentResponse(deployment=encode_deployment(deployment))
+        return pb.GetDeploymentResponse(deployment=encode_deployment(deployment, current_caller()))
 
     async def ListDeployments(self, request: pb.ListDeploymentsRequest, context: Any) -> pb.ListDeploymentsResponse:
-        return pb.ListDeploymentsResponse(deployments=map(encode_deployment, self._deployments.all()))
+        caller = current_caller()
+        return pb.ListDeploymentsResponse(deployments=[encode_deployment(d, caller) for d in self._deployments.all()])
 
     async def Undeploy(self, request: pb.UndeployRequest, context: Any) -> pb.UndeployResponse:
         return pb.UndeployResponse(undeployed=await self._deployer.undeploy(request.deployment_id))

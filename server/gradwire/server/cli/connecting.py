@@ -1,0 +1,46 @@
+"""Flags of the commands that ask a running server, and the client that they make."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from gradwire.client import AsyncClient, GradwireError, TLSConfig
+
+DEFAULT_TIMEOUT_S = 600.0
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """--server, --token-file, --ca and --json. A token is no flag, since other users of a machine see those."""
+    parser.add_argument(
+        "--server", "--address", dest="server", metavar="ADDRESS", help="the server (GRADWIRE_ADDRESS, 127.0.0.1:50051)"
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="file that holds the token (default: GRADWIRE_TOKEN holds it)"
+    )
+    parser.add_argument("--ca", type=Path, metavar="FILE.pem", help="certificates that the server's descends from")
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def connect(args: argparse.Namespace) -> AsyncClient:
+    """A client as the flags say. ValueError for an address or a token that cannot be; OSError for a file that cannot
+    be read."""
+    token = args.token_file.read_text().strip() if args.token_file else None
+    tls = TLSConfig(root_certificates=args.ca) if args.ca else None
+    return AsyncClient(args.server, token=token, tls=tls, timeout=DEFAULT_TIMEOUT_S)
+
+
+def exit_code(command: str, work: Callable[[], Awaitable[int]]) -> int:
+    """What `work` says; 1, with the reason on standard error, when it fails."""
+
+    async def run() -> int:
+        return await work()
+
+    try:
+        return asyncio.run(run())
+    except (GradwireError, OSError, ValueError, TypeError) as error:
+        print(f"gradwire {command}: {error}", file=sys.stderr)
+        return 1

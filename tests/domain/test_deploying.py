@@ -1,0 +1,184 @@
+"""Deployments' life: what is under way when one ends, what a database that fails leaves, and whose weights answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradwire.server.domain.adapters import engine_name
+from gradwire.server.domain.deploying import Deployer, DeploymentRecord, bundle_path
+from gradwire.server.domain.deployments import Deployment, Deployments, LanguageModel, PolicyBundle, Weights
+from gradwire.server.domain.hidden_states import HiddenStates
+from gradwire.server.domain.inference import ActionRequest, Inference
+from gradwire.server.domain.jobs import Adapter
+from gradwire.server.domain.turns import Turns
+from gradwire.server.engines.acting import Actions, PolicyInfo, Predictions, Value
+from gradwire.server.errors import InvalidArgument, NotFound, Unavailable
+from tests.domain.support import ALICE, SAMPLER, TRAINER, create, new_registry, settle
+from tests.fake_engines import FakeEngines
+
+
+class Gated:
+    """An engine that answers when it is let to; fails, as a bug would, when it is asked after its end."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.closed = False
+        self.info = PolicyInfo("rl_policy", "", (), {}, {}, recurrent=True, supports_action_mask=False)
+
+    async def act(self, observation: Value, **options: Any) -> Actions:
+        await self.gate.wait()
+        assert not self.closed
+        return Actions(observation, {"h": np.zeros(1)}, 0.0)
+
+    async def predict(self, inputs: Value, *, batched: bool = False) -> Predictions:
+        raise AssertionError("a policy")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Memory:
+    """A store that can be told to fail."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, DeploymentRecord] = {}
+        self.broken = False
+
+    async def all(self) -> Sequence[DeploymentRecord]:
+        return list(self.records.values())
+
+    async def find(self, deployment_id: str) -> DeploymentRecord | None:
+        return self.records.get(deployment_id)
+
+    async def put(self, record: DeploymentRecord) -> None:
+        if self.broken:
+            raise Unavailable("DATABASE_UNAVAILABLE", "gone")
+        self.records[record.deployment_id] = record
+
+
+class World:
+    """Deployments whose engines are `Gated`."""
+
+    def __init__(self) -> None:
+        self.engines: list[Gated] = []
+        self.store = Memory()
+        self.states = HiddenStates()
+        self.deployments = Deployments()
+        self.jobs = new_registry(FakeEngines())
+        self.deployer = Deployer(self.deployments, self.jobs, self.store, self._load, Path("/bundles"))
+        self.deployer.on_end.append(self.states.forget)
+        self.inference = Inference(self.deployments, Turns(None), self.states)  # type: ignore[arg-type]  # no turns here
+
+    async def _load(self, path: Path) -> Gated:
+        self.engines.append(Gated())
+        return self.engines[-1]
+
+    async def deploy(self, *, replacing: bool = False) -> Deployment:
+        return await self.deployer.deploy(ALICE, "p", PolicyBundle("b"), replacing=replacing)
+
+    def ask(self, session_id: str = "") -> asyncio.Task[Actions]:
+        request = ActionRequest(np.ones(1), session_id=session_id)
+        return asyncio.create_task(self.inference.act(ALICE, "p", request))
+
+
+@pytest.mark.parametrize("replacing", [True, False], ids=["replaced", "undeployed"])
+async def test_what_is_under_way_ends_before_its_engine_does(replacing: bool) -> None:
+    world = World()
+    await world.deploy()
+    asked = [world.ask(), world.ask("s"), world.ask("s")]  # the last one waits for the session's turn
+    await settle()
+    if replacing:
+        await world.deploy(replacing=True)
+    else:
+        assert await world.deployer.undeploy("p")
+        with pytest.raises(NotFound):
+            await world.ask()
+    old = world.engines[0]
+    await settle()
+    assert not old.closed and not any(task.done() for task in asked)
+    old.gate.set()
+    for actions in await asyncio.gather(*asked):
+        assert np.array_equal(np.asarray(actions.action), [1])
+    await settle()
+    assert old.closed and len(world.states) == 0  # nothing is kept of what answers no more
+    assert [engine.closed for engine in world.engines[1:]] == [False] * replacing
+
+
+async def test_a_caller_that_leaves_frees_the_deployment() -> None:
+    world = World()
+    await world.deploy()
+    asked = world.ask("s")
+    await settle()
+    await world.deployer.undeploy("p")
+    asked.cancel()
+    await settle()
+    assert world.engines[0].closed
+
+
+async def test_a_database_that_fails_changes_nothing() -> None:
+    world = World()
+    before = await world.deploy()
+    world.store.broken = True
+    with pytest.raises(Unavailable):
+        await world.deploy(replacing=True)
+    with pytest.raises(Unavailable):
+        await world.deployer.undeploy("p")
+    assert world.deployments.find("p") is before
+    assert [engine.closed for engine in world.engines] == [False, True]
+    world.store.broken = False
+    assert (await world.deploy(replacing=True)).version == 2
+
+
+async def test_a_deployment_goes_on_when_its_maker_leaves_and_two_makers_are_ordered() -> None:
+    world = World()
+    first = asyncio.create_task(world.deploy())
+    await asyncio.sleep(0)
+    first.cancel()
+    made = await asyncio.gather(world.deploy(replacing=True), world.deploy(replacing=True))
+    assert [deployment.version for deployment in made] == [2, 3]
+    await world.deployer.close()
+    assert all(engine.closed for engine in world.engines)
+
+
+async def test_whose_weights_answer() -> None:
+    world = World()
+    (sampler,) = await create(world.jobs, SAMPLER)
+    mine, other = await create(world.jobs, TRAINER, TRAINER)
+    source = LanguageModel(sampler.job_id, training_job_id=mine.job_id)
+    follows = await world.deployer.deploy(ALICE, "follows", source)
+    whatever = await world.deployer.deploy(ALICE, "whatever", LanguageModel(sampler.job_id))
+    assert follows.weights == whatever.weights == Weights(0)
+    sampler.set_version(3, mine.job_id)
+    assert follows.weights == whatever.weights == Weights(3, mine.job_id)
+
+    def adapter(name: str, of: int, version: int, since: float) -> None:
+        known = engine_name("alice", name)
+        sampler.adapters["alice", name] = Adapter(name, known, version, of, 8, since)
+
+    adapter("default", other.job_id, 7, sampler.version_since + 1)
+    assert whatever.weights == Weights(7, other.job_id, "alice/default")  # as a request that names no adapter
+    assert follows.weights == Weights(3, mine.job_id)
+    adapter("mine", mine.job_id, 9, sampler.version_since + 2)
+    assert follows.weights == Weights(9, mine.job_id, "alice/mine")
+    sampler.set_version(10, mine.job_id)
+    sampler.version_since += 10
+    assert follows.weights == Weights(10, mine.job_id)
+
+
+def test_links_do_not_lead_out_of_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "in").mkdir(parents=True)
+    (root / "loop").symlink_to("loop")
+    (root / "up").symlink_to("..")
+    (root / "alias").symlink_to("in")
+    assert bundle_path(root, "in") == bundle_path(root, "alias") == root / "in"
+    for bad in ("loop", "up", "up/root", "..", "/", "in/..", "\0"):
+        with pytest.raises(InvalidArgument):
+            bundle_path(root, bad)
+    assert bundle_path(root, "../elsewhere", anywhere=True) == tmp_path / "elsewhere"
