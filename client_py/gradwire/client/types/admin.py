@@ -18,7 +18,7 @@ class Scope(StrEnum):
     TRAINING = "training"
     """Training, weights, jobs."""
     ADMIN = "admin"
-    """Tokens."""
+    """Tokens; to deploy and undeploy."""
 
 
 class TokenKind(StrEnum):
