@@ -33,16 +33,17 @@ from gradwire.server.domain.turns import Turns
 from gradwire.server.domain.updates import WeightUpdates
 from gradwire.server.domain.uploads import UploadStore
 from gradwire.server.domain.weights import WeightSync
+from gradwire.server.doors import Rooms, known_doors
 from gradwire.server.engines import sharedmem
 from gradwire.server.engines.policy import load_policy
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.training import TrainingConfig
+from gradwire.server.http.connect.body import BodyLimits
 from gradwire.server.http.connect.door import ConnectDoor
 from gradwire.server.http.connect.methods import MethodTable
-from gradwire.server.http.openai.door import OpenAiDoor
 from gradwire.server.http.openai.recording import Recorder
 from gradwire.server.http.operator import OperatorPages
-from gradwire.server.http.server import HttpServer
+from gradwire.server.http.server import Door, HttpServer
 from gradwire.server.listening import message_cap, server_options, tls_credentials
 from gradwire.server.losses.registry import resolve_loss
 from gradwire.server.models.resolve import resolve_model
@@ -155,16 +156,14 @@ class App:
             ),
             OperatorPages(self._registry, self._facts, auth).routes,
             settings.tls,
-            OpenAiDoor(
-                Recorder(self.jobs, self.rollouts),
-                chain,
-                self._metrics.sampled_tokens.inc,
-                max_body_bytes=message_cap(settings),
-                patience_s=settings.limits.http_read_seconds,
-                guarded=settings.wants_tokens,
-                profile=settings.openai_profile,
-            ),
+            self._known_doors(chain),
         )
+
+    def _known_doors(self, chain: Chain) -> list[Door]:
+        sessions = SessionReader(DatabaseSessions(self._database))
+        rooms = Rooms(Recorder(self.jobs, self.rollouts), self.deployments, self.deployer, self.inference, sessions)
+        limits = BodyLimits(message_cap(self.settings), self.settings.limits.http_read_seconds)
+        return known_doors(self.settings, rooms, chain, self._metrics.sampled_tokens.inc, limits)
 
     async def start(self) -> None:
         """Start the engines, then serve. Engine processes come first: gRPC and fork do not mix."""

@@ -1,4 +1,4 @@
-"""The HTTP server beside gRPC, on the same event loop and one port: Connect, OpenAI's API, health and metrics."""
+"""The HTTP server beside gRPC, on the same event loop and one port: Connect, OpenAI's and the Arena's APIs, pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
@@ -16,7 +16,6 @@ from uvicorn.server import ServerState
 
 from gradwire.server.config import TlsSettings, split_address
 from gradwire.server.http.connect.door import ConnectDoor
-from gradwire.server.http.openai.door import OpenAiDoor
 
 _HEAD_S = 30.0  # seconds for the head of a request
 _KEEP_ALIVE_S = 120  # seconds without a request; clients give up idle connections earlier
@@ -60,6 +59,19 @@ class PatientProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
+class Door(Protocol):
+    """An API of its own, by its paths."""
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is one of its own, or looks like it."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request, as an ASGI application does."""
+
+    async def close(self) -> None:
+        """End the calls that are still under way."""
+
+
 class HttpServer:
     """Listens, and hands each request to the door that its path is of, or to a page.
 
@@ -67,10 +79,11 @@ class HttpServer:
     """
 
     def __init__(
-        self, door: ConnectDoor, pages: Sequence[BaseRoute], tls: TlsSettings | None, openai: OpenAiDoor | None = None
+        self, door: ConnectDoor, pages: Sequence[BaseRoute], tls: TlsSettings | None, others: Sequence[Door] = ()
     ) -> None:
+        """`door` gets what is nobody else's."""
         self._door = door
-        self._openai = openai
+        self._others = tuple(others)
         self._pages = Starlette(routes=list(pages))
         self._page_paths = frozenset(getattr(page, "path", "") for page in pages)
         self._tls = tls
@@ -107,8 +120,8 @@ class HttpServer:
             return
         self._listening.close()
         await self._door.close()
-        if self._openai is not None:
-            await self._openai.close()
+        for other in self._others:
+            await other.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:
@@ -121,10 +134,9 @@ class HttpServer:
     async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] in self._page_paths:
             await self._pages(scope, receive, send)
-        elif self._openai is not None and self._openai.serves(scope["path"]):
-            await self._openai(scope, receive, send)
-        else:
-            await self._door(scope, receive, send)
+            return
+        found = next((other for other in self._others if other.serves(scope["path"])), self._door)
+        await found(scope, receive, send)
 
 
 def _listen(address: str) -> socket.socket:

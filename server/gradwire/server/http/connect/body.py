@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from gradwire.server.errors import DeadlineExceeded, InvalidArgument
@@ -14,6 +15,15 @@ from gradwire.server.http.connect.coding import COMPRESSED, END_OF_STREAM, PREFI
 
 Receive = Callable[[], Awaitable[Any]]
 _SLOWEST = 16 << 10  # bytes a second, once the patience is used up
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """What a body may take."""
+
+    max_bytes: int
+    patience_s: float
+    """Seconds for a body, beyond which it must come at 16 KiB a second."""
 
 
 class CallerLeft(asyncio.CancelledError):

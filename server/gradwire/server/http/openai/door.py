@@ -1,11 +1,7 @@
-"""The door for OpenAI's clients: reads the body, runs the chain of steps around the sampler, writes JSON or events.
-
-A call ends at once when its caller leaves or the server closes, and so the engine's slot is free again.
-"""
+"""The door for OpenAI's clients: reads the body, runs the chain of steps around the sampler, writes JSON or events."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import re
@@ -21,35 +17,34 @@ from gradwire.server.domain.sampling import cache_salt
 from gradwire.server.engines.openai import Endpoint, OpenAiCall
 from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from gradwire.server.http.connect import negotiation
-from gradwire.server.http.connect.body import Body
+from gradwire.server.http.connect.body import Body, BodyLimits
 from gradwire.server.http.connect.replies import Send
 from gradwire.server.http.openai.errors import body_of, headers_of, status_of
 from gradwire.server.http.openai.paths import Target, rollout_of, target_of
 from gradwire.server.http.openai.profiles import PROFILES, READERS
 from gradwire.server.http.openai.recording import Recorder
+from gradwire.server.http.works import Works
 from gradwire.server.rpc.interceptors.errors import shown
 from gradwire.server.rpc.interceptors.step import Call, Chain
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _PROFILE_HEADER = "x-gradwire-profile"
-_LAST_WORDS_S = 1.0
 
 
 class OpenAiDoor:
     """An ASGI application. `count` is told how many tokens were sampled."""
 
     def __init__(
-        self, recorder: Recorder, chain: Chain, count: Callable[[int], None], *, max_body_bytes: int,
-        patience_s: float, guarded: bool, profile: str,
+        self, recorder: Recorder, chain: Chain, count: Callable[[int], None], *, limits: BodyLimits, guarded: bool,
+        profile: str,
     ) -> None:  # fmt: skip
         self._recorder = recorder
         self._chain = chain
         self._count = count
-        self._limit = max_body_bytes
-        self._patience_s = patience_s
+        self._limits = limits
         self._guarded = guarded
         self._profile = profile
-        self._works: set[asyncio.Task[None]] = set()
+        self._works = Works()
 
     def serves(self, path: str) -> bool:
         """Whether a path is one of this door's, or looks like it."""
@@ -73,22 +68,10 @@ class OpenAiDoor:
     async def _answer(self, target: Target, scope: Any, headers: dict[str, str], receive: Any, reply: _Answer) -> None:
         peer = negotiation.peer_of(scope.get("client"))
         call = Call(target.method, peer, headers, forwarded=negotiation.is_forwarded(headers))
-        body = Body(receive, limit=self._limit, patience_s=self._patience_s, gzipped=False)
-        loop = asyncio.get_running_loop()
-        work = loop.create_task(self._work(target, call, body, reply, scope.get("query_string", b"")))
-        leaving = loop.create_task(body.caller_leaves())
-        self._works.add(work)
-        try:
-            await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                work.cancel()
-                await asyncio.wait({work})
-            if work.cancelled() and not body.left:
-                await reply.fail(Unavailable("DRAINING", "the server is shutting down"))
-        finally:
-            self._works.discard(work)
-            work.cancel()
-            leaving.cancel()
+        body = Body(receive, limit=self._limits.max_bytes, patience_s=self._limits.patience_s, gzipped=False)
+        query = scope.get("query_string", b"")
+        if not await self._works.run(self._work(target, call, body, reply, query), body):
+            await reply.fail(Unavailable("DRAINING", "the server is shutting down"))
 
     async def _work(self, target: Target, call: Call, body: Body, reply: _Answer, query: bytes) -> None:
         try:
@@ -127,10 +110,7 @@ class OpenAiDoor:
 
     async def close(self) -> None:
         """End the calls that are still under way."""
-        for work in self._works:
-            work.cancel()
-        if self._works:
-            await asyncio.wait(set(self._works), timeout=_LAST_WORDS_S)
+        await self._works.close()
 
 
 class _Answer:

@@ -15,13 +15,15 @@ from gradwire.server.rpc.interceptors.step import Call, Step
 
 # Services that need no token: a load balancer has none. Reflection shows only what is public.
 _OPEN = frozenset({"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"})
-_OPEN_METHODS = frozenset({"/gradwire.v1.AdminService/GetCapabilities"})
+# The Arena's clients ask for the status before they know whether they need a credential.
+_OPEN_METHODS = frozenset({"/gradwire.v1.AdminService/GetCapabilities", "/gradwire.arena.v1/Status"})
 _SCOPES = {
     "gradwire.v1.SamplingService": "INFERENCE",
     "gradwire.v1.InferenceService": "INFERENCE",
     "gradwire.v1.SessionService": "INFERENCE",
     "gradwire.v1.RolloutService": "INFERENCE",
     "gradwire.openai.v1": "INFERENCE",
+    "gradwire.arena.v1": "INFERENCE",
     "gradwire.v1.TrainingService": "TRAINING",
     "gradwire.v1.WeightService": "TRAINING",
     "gradwire.v1.JobService": "TRAINING",

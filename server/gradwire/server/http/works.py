@@ -1,0 +1,42 @@
+"""Calls under way: each ends when its caller leaves or the server closes, and so the engine's slot is free again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from gradwire.server.http.connect.body import Body
+
+_LAST_WORDS_S = 1.0
+
+
+class Works:
+    """The calls of one door."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, work: Coroutine[Any, Any, None], body: Body) -> bool:
+        """Run it to its end, or the caller's. False: it was ended by `close`, and the caller still waits."""
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work)
+        leaving = loop.create_task(body.caller_leaves())
+        self._tasks.add(task)
+        try:
+            await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+            return not task.cancelled() or body.left
+        finally:
+            self._tasks.discard(task)
+            task.cancel()
+            leaving.cancel()
+
+    async def close(self) -> None:
+        """End the calls that are still under way."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=_LAST_WORDS_S)
