@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from gradwire.server.domain.rollouts.assembly import Assembly, RowStart, assemble
 from gradwire.server.domain.rollouts.calls import Asked, Call, CallStatus, retried, steps
+from gradwire.server.domain.rollouts.prefixes import PrefixIndex
 from gradwire.server.engines.sampling import CompletionDelta, FinishReason, SampleEvent, WeightSpan
 
 PIECES = [
@@ -239,3 +241,35 @@ def test_tokens_without_log_probs_are_a_fault_of_the_engine() -> None:
     delta = CompletionDelta(0, 0, np.array([7], np.int32), "")
     with pytest.raises(RuntimeError, match="0 log-probs of 1"):
         call.observe(0, np.array([1], np.int32), SampleEvent((delta,)))
+
+
+def test_prefixes_are_found_among_many() -> None:
+    chance = random.Random(4)
+    index, sequences = PrefixIndex(), []
+    for number in range(300):
+        sequences.append(np.array([chance.randint(0, 2) for _ in range(chance.randint(1, 9))], np.int32))
+        assert index.add(sequences[-1]) == number
+        if chance.random() < 0.3:
+            chosen = chance.randrange(len(sequences))
+            sequences[chosen] = np.concatenate([sequences[chosen], sequences[-1]])
+            index.replace(chosen, sequences[chosen])
+        prompt = np.array([chance.randint(0, 2) for _ in range(12)], np.int32)
+        shared = [int(np.cumprod(s[:12] == prompt[: len(s)]).sum()) for s in sequences]
+        assert {n for n, s in enumerate(sequences) if shared[n] == len(s)} == set(index.heads(prompt))
+        closest, length = index.closest(prompt)
+        assert shared[closest] == length == max(shared)
+
+
+def test_a_long_rollout_takes_no_long_time() -> None:
+    played = Played(random.Random(5))
+    head = np.arange(20_000, dtype=np.int32) % 13
+    for turn in range(1500):  # each rewrites its history, and every second one is asked twice
+        prompt = np.concatenate([head, np.array([turn // 2, 1], np.int32)])
+        call = played.begin()
+        delta = CompletionDelta(0, 0, np.array([7, END], np.int32), "", np.zeros(2, np.float32))
+        call.observe(0, prompt, SampleEvent((delta,)))
+        call.seal(CallStatus.DONE, played.tick())
+    began = time.perf_counter()
+    found = assemble(played.calls)
+    assert time.perf_counter() - began < 20  # and not the minutes of comparing all with all
+    assert (len(found.rows), len(found.dropped)) == (750, 750)

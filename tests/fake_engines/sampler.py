@@ -16,6 +16,7 @@ from gradwire.server.engines.sampling import (
     SampleEvent,
     SamplerConfig,
     SampleRequest,
+    SamplingParams,
     TokenIds,
     WeightSpan,
 )
@@ -91,16 +92,17 @@ class FakeSampler(FakeProcess):
                 if self.generate_error is not None:
                     raise self.generate_error
                 last = place == len(answer) - 1
-                yield SampleEvent(tuple(self._delta(i, place, answer, last) for i in range(params.n)))
+                yield SampleEvent(tuple(self._delta(i, place, answer, last, params) for i in range(params.n)))
         finally:
             self.open.discard(request.request_id)
 
-    def _delta(self, index: int, place: int, answer: TokenIds, last: bool) -> CompletionDelta:
+    def _delta(self, index: int, place: int, answer: TokenIds, last: bool, params: SamplingParams) -> CompletionDelta:
         return CompletionDelta(
             index=index,
             first_token_index=place,
             token_ids=answer[place : place + 1],
             text=self.decode(answer[place : place + 1]),
+            log_probs=None if params.log_probs is None else np.array([-0.25], np.float32),
             weight_spans=(WeightSpan(self.version, place, place + 1),),
             finish_reason=FinishReason.LENGTH if last else None,
         )

@@ -33,7 +33,7 @@ def collected(client: Client, rollout_id: str, **options: Any) -> CollectedRollo
     return found
 
 
-def check(client: Client, found: CollectedRollout, prompts: dict[tuple[int, int], Any], by_grammar: int) -> None:
+def check(client: Client, found: CollectedRollout, prompts: dict[tuple[int, int], Any]) -> None:
     """Rows against what GetRollout says of the calls, and log-probs against the engine's own scoring of the rows."""
     assert sum(row.num_sampled_tokens for row in found.rows) == sum(len(c.token_ids) for c in prompts.values())
     seen = set()
@@ -43,7 +43,7 @@ def check(client: Client, found: CollectedRollout, prompts: dict[tuple[int, int]
             seen.add(key)
             assert row.token_ids[turn.start : turn.end].tolist() == prompts[key].token_ids.tolist()
             assert [span.version for span in turn.weight_spans] == [0]
-        if row.turns[0].call_index == by_grammar:
+        if row.turns[0].constrained:
             continue  # its log-probs are of the tokens that the grammar left
         (score,) = client.sampling.log_probs([row.token_ids])
         assert score.prompt.log_probs is not None
@@ -80,6 +80,7 @@ def test_a_dialogue_with_tools_streams_and_several_answers(grpc: Client, server:
         details = rollout.get(with_tokens=True)
         rollout.finish(reward=1.5, step_rewards=[0, 1])
     assert [call.step for call in details.calls] == list(range(6))
+    assert [call.constrained for call in details.calls] == [False] * 4 + [True, False]
     assert [call.streamed for call in details.calls] == [False, False, False, True, False, False]
     *dialogue, listed = details.calls
     assert [prompt.token_ids.tolist() for prompt in listed.prompts] == [list(b"ab"), list(b"cd")]
@@ -89,7 +90,7 @@ def test_a_dialogue_with_tools_streams_and_several_answers(grpc: Client, server:
     listed_rows = [row for row in found.rows if row.turns[0].call_index == listed.call_index]
     assert [row.token_ids[:2].tolist() for row in listed_rows] == [list(b"ab"), list(b"cd")]
     rest = tuple(row for row in found.rows if row.turns[0].call_index != listed.call_index)
-    check(grpc, CollectedRollout(found.rollout, rest, found.dropped), completions, by_grammar=4)
+    check(grpc, CollectedRollout(found.rollout, rest, found.dropped), completions)
     # Bytes that are no UTF-8 come back as other bytes: such an answer ends its row.
     assert {row.start for row in rest} - {RowStart.FIRST}
     assert sum(len(row.turns) for row in rest) == len(completions)
@@ -113,13 +114,10 @@ def test_an_agent_that_sends_tokens_back_has_one_row(grpc: Client) -> None:
 
 
 def test_the_trainer_finds_the_log_probs_that_were_recorded(grpc: Client) -> None:
-    jobs = grpc.jobs.create(
-        sampling={"model": "tiny", "dtype": "float32", "kv_cache_bytes": 64 << 20},
-        training={"model": "tiny", "dtype": "float32"},
-    )
+    trainer = grpc.jobs.create(training={"model": "tiny", "dtype": "float32"}).training
     try:
         with (
-            grpc.rollouts.open(job=jobs.sampling) as rollout,
+            grpc.rollouts.open() as rollout,
             openai.OpenAI(base_url=rollout.base_url, api_key="-", max_retries=0) as client,
         ):
             messages: list[Any] = [{"role": "user", "content": "hello"}]
@@ -127,15 +125,14 @@ def test_the_trainer_finds_the_log_probs_that_were_recorded(grpc: Client) -> Non
                 answer = client.chat.completions.create(model="m", messages=messages, max_tokens=16, temperature=1)
                 messages += [{"role": "assistant", "content": answer.choices[0].message.content}, messages[0]]
         found = collected(grpc, rollout.rollout_id)
-        result = grpc.training.fwd_no_grad(jobs.training, {"input_ids": [row.token_ids for row in found.rows]})
+        result = grpc.training.fwd_no_grad(trainer, {"input_ids": [row.token_ids for row in found.rows]})
         for row, log_probs in zip(found.rows, result.log_probs_shifted, strict=True):
             # Of the trainer, entry i is of token i + 1.
             np.testing.assert_allclose(
                 log_probs[:-1][row.loss_mask[1:]], row.log_probs[1:][row.loss_mask[1:]], atol=1e-3
             )
     finally:
-        for job in jobs:
-            grpc.jobs.destroy(job)
+        grpc.jobs.destroy(trainer)
 
 
 async def test_parallel_calls_and_a_reader_who_leaves(server: ServerProcess) -> None:

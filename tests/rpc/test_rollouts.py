@@ -16,10 +16,10 @@ from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode, aio
 
 from gradwire.server.errors import InvalidArgument, Unavailable
-from gradwire.v1 import job_pb2
+from gradwire.v1 import job_pb2, sampling_params_pb2, sampling_pb2
 from gradwire.v1 import rollout_pb2 as pb
 from tests.fake_engines.openai import LOG_PROB
-from tests.rpc.support import Served, failure, serving, until
+from tests.rpc.support import Served, failure, ids_prompt, serving, until
 from tests.rpc.test_auth import SECRETS, bearer, token
 
 OK, CANCELLED = pb.ROLLOUT_OUTCOME_OK, pb.ROLLOUT_OUTCOME_CANCELLED
@@ -213,6 +213,25 @@ async def test_a_deadline_ends_the_rollout_and_its_calls(played: Played, stream:
     assert len(kept.rows) == (1 if stream else 0)
 
 
+@pytest.mark.parametrize("ending", ["cancel", "finish", "discard"])
+async def test_who_ends_a_rollout_ends_its_calls(played: Played, ending: str) -> None:
+    played.engine.gate = asyncio.Semaphore(0)
+    (rollout,) = await played.open()
+    name = rollout.rollout_id
+    sent = asyncio.ensure_future(played.call(path(rollout)))
+    await until(lambda: len(played.engine.calls) == 1)
+    if ending == "cancel":
+        request = pb.CancelRolloutsRequest(rollout_ids=[name], reason="enough")
+        (ended,) = (await played.rpc.CancelRollouts(request)).rollouts
+        assert (ended.outcome, ended.reason, ended.num_running_calls) == (CANCELLED, "enough", 0)
+    elif ending == "finish":
+        await played.finish(rollout)
+    else:
+        await played.rpc.DiscardRollouts(pb.DiscardRolloutsRequest(rollout_ids=[name]))
+    status, answer = await asyncio.wait_for(sent, 20)
+    assert (status, answer["error"]["code"], played.engine.ended) == (400, "rollout_ended", 1)
+
+
 async def test_a_reader_who_leaves_is_marked(played: Played) -> None:
     played.engine.gate = asyncio.Semaphore(1)
     (rollout,) = await played.open()
@@ -313,14 +332,14 @@ async def test_a_full_store_says_what_to_do_and_lets_go_of_what_was_collected(pl
 
 
 async def test_what_is_kept_expires_and_bytes_are_bounded(tmp_path: Path) -> None:
-    limits = {"rollout_retention_seconds": 0.05, "max_rollout_bytes": 1 << 20}
+    limits = {"rollout_retention_seconds": 0.05, "max_rollout_bytes": 2000}
     async with (
         serving(tmp_path, http="127.0.0.1:0", limits=limits) as served,
         aiohttp.ClientSession(f"http://{served.app.http_address}") as http,
     ):
         played = Played(served, http)
         full, ended = await played.open(pb.RolloutSpec(), pb.RolloutSpec())
-        await played.call(path(full), "x" * 100_000)
+        await played.call(path(full), "x" * 200)
         status, answer = await played.call(path(full))
         assert (status, answer["error"]["code"]) == (429, "rollout_store_full")
         failed = await failure(served.rollouts.OpenRollouts(pb.OpenRolloutsRequest(rollouts=[pb.RolloutSpec()])))
@@ -372,6 +391,33 @@ async def test_another_tenants_rollout_looks_like_none(tmp_path: Path) -> None:
         await alice.finish(mine)
         assert await bob.collect() == []
         assert len(await alice.collect()) == 1
+
+
+@pytest.mark.parametrize("log_probs", [None, 0])
+async def test_calls_of_the_sampling_service_are_recorded_too(played: Played, log_probs: int | None) -> None:
+    (rollout,) = await played.open()
+    params = sampling_params_pb2.SamplingParams(n=2, max_tokens=3, log_probs=log_probs)
+    name = rollout.rollout_id
+    prompts = [ids_prompt(1, 2, 3), ids_prompt(4, 5, 6)]
+    answer = await played.served.sampling.Generate(
+        sampling_pb2.GenerateRequest(prompts=prompts, params=params, rollout_id=name)
+    )
+    request = sampling_pb2.GenerateStreamRequest(prompt=prompts[0], params=params, rollout_id=name)
+    parts = [part async for part in played.served.sampling.GenerateStream(request)]
+    shown = [c.HasField("log_probs") for part in parts for c in part.delta.completions]
+    shown += [c.HasField("log_probs") for result in answer.results for c in result.completions]
+    assert set(shown) == {log_probs is not None}
+    found = await played.get(rollout, with_tokens=True)
+    assert [(c.endpoint, c.streamed, c.step) for c in found.calls] == [("generate", False, 0), ("generate", True, 1)]
+    for prompt, result in zip(found.calls[0].prompts, answer.results, strict=True):
+        assert prompt.token_ids == result.prompt.token_ids
+        assert [c.token_ids for c in prompt.completions] == [c.token_ids for c in result.completions]
+        assert all(len(c.log_probs) == len(c.token_ids) for c in prompt.completions)
+    wrong = sampling_pb2.GenerateRequest(prompts=prompts, job_id=77, rollout_id=name)
+    assert (await failure(played.served.sampling.Generate(wrong))).fields == ["job_id"]
+    await played.finish(rollout)
+    late = sampling_pb2.GenerateRequest(prompts=prompts, rollout_id=name)
+    assert (await failure(played.served.sampling.Generate(late))).reason == "ROLLOUT_ENDED"
 
 
 async def test_followers_see_each_change_and_the_end(played: Played) -> None:

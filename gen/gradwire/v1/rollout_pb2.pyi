@@ -162,7 +162,7 @@ class GetRolloutResponse(_message.Message):
     def __init__(self, rollout: _Optional[_Union[Rollout, _Mapping]] = ..., calls: _Optional[_Iterable[_Union[RolloutCall, _Mapping]]] = ...) -> None: ...
 
 class RolloutCall(_message.Message):
-    __slots__ = ("call_index", "request_id", "endpoint", "status", "step", "streamed", "num_retries", "error", "begun_at", "ended_at", "prompts")
+    __slots__ = ("call_index", "request_id", "endpoint", "status", "step", "streamed", "num_retries", "error", "begun_at", "ended_at", "prompts", "constrained")
     CALL_INDEX_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +174,7 @@ class RolloutCall(_message.Message):
     BEGUN_AT_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    CONSTRAINED_FIELD_NUMBER: _ClassVar[int]
     call_index: int
     request_id: str
     endpoint: str
@@ -185,7 +186,8 @@ class RolloutCall(_message.Message):
     begun_at: _timestamp_pb2.Timestamp
     ended_at: _timestamp_pb2.Timestamp
     prompts: _containers.RepeatedCompositeFieldContainer[RolloutPrompt]
-    def __init__(self, call_index: _Optional[int] = ..., request_id: _Optional[str] = ..., endpoint: _Optional[str] = ..., status: _Optional[_Union[RolloutCallStatus, str]] = ..., step: _Optional[int] = ..., streamed: bool = ..., num_retries: _Optional[int] = ..., error: _Optional[str] = ..., begun_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[RolloutPrompt, _Mapping]]] = ...) -> None: ...
+    constrained: bool
+    def __init__(self, call_index: _Optional[int] = ..., request_id: _Optional[str] = ..., endpoint: _Optional[str] = ..., status: _Optional[_Union[RolloutCallStatus, str]] = ..., step: _Optional[int] = ..., streamed: bool = ..., num_retries: _Optional[int] = ..., error: _Optional[str] = ..., begun_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[RolloutPrompt, _Mapping]]] = ..., constrained: bool = ...) -> None: ...
 
 class RolloutPrompt(_message.Message):
     __slots__ = ("num_tokens", "token_ids", "completions")
@@ -300,7 +302,7 @@ class RolloutRow(_message.Message):
     def __init__(self, token_ids: _Optional[bytes] = ..., loss_mask: _Optional[bytes] = ..., log_probs: _Optional[bytes] = ..., turns: _Optional[_Iterable[_Union[RowTurn, _Mapping]]] = ..., start: _Optional[_Union[RowStart, str]] = ..., parent: _Optional[int] = ..., num_shared_tokens: _Optional[int] = ...) -> None: ...
 
 class RowTurn(_message.Message):
-    __slots__ = ("call_index", "prompt_index", "completion_index", "step", "start", "end", "weight_spans", "finish_reason")
+    __slots__ = ("call_index", "prompt_index", "completion_index", "step", "start", "end", "weight_spans", "finish_reason", "constrained")
     CALL_INDEX_FIELD_NUMBER: _ClassVar[int]
     PROMPT_INDEX_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +311,7 @@ class RowTurn(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_SPANS_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    CONSTRAINED_FIELD_NUMBER: _ClassVar[int]
     call_index: int
     prompt_index: int
     completion_index: int
@@ -317,7 +320,8 @@ class RowTurn(_message.Message):
     end: int
     weight_spans: _containers.RepeatedCompositeFieldContainer[_sampling_pb2.WeightSpan]
     finish_reason: _sampling_pb2.FinishReason
-    def __init__(self, call_index: _Optional[int] = ..., prompt_index: _Optional[int] = ..., completion_index: _Optional[int] = ..., step: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., weight_spans: _Optional[_Iterable[_Union[_sampling_pb2.WeightSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[_sampling_pb2.FinishReason, str]] = ...) -> None: ...
+    constrained: bool
+    def __init__(self, call_index: _Optional[int] = ..., prompt_index: _Optional[int] = ..., completion_index: _Optional[int] = ..., step: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., weight_spans: _Optional[_Iterable[_Union[_sampling_pb2.WeightSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[_sampling_pb2.FinishReason, str]] = ..., constrained: bool = ...) -> None: ...
 
 class DroppedCompletion(_message.Message):
     __slots__ = ("call_index", "prompt_index", "completion_index", "status", "num_tokens")

@@ -29,7 +29,8 @@ class RolloutServiceStub(object):
     """Opens, follows, ends and collects rollouts.
 
     A call of the server's OpenAI door is recorded when it is made in a rollout: below the rollout's base
-    path, or with the header x-gradwire-rollout, or with the query field rollout. Rollouts belong to the
+    path, or with the header x-gradwire-rollout, or with the query field rollout; a call of SamplingService
+    when it names one in rollout_id. Rollouts belong to the
     tenant that opened them; another tenant's and one that never was look the same: NOT_FOUND
     (ROLLOUT_NOT_FOUND). They live in the server's memory until they are discarded or expire, at the
     latest until it stops.
@@ -82,7 +83,8 @@ class RolloutServiceServicer(object):
     """Opens, follows, ends and collects rollouts.
 
     A call of the server's OpenAI door is recorded when it is made in a rollout: below the rollout's base
-    path, or with the header x-gradwire-rollout, or with the query field rollout. Rollouts belong to the
+    path, or with the header x-gradwire-rollout, or with the query field rollout; a call of SamplingService
+    when it names one in rollout_id. Rollouts belong to the
     tenant that opened them; another tenant's and one that never was look the same: NOT_FOUND
     (ROLLOUT_NOT_FOUND). They live in the server's memory until they are discarded or expire, at the
     latest until it stops.
@@ -192,7 +194,8 @@ class RolloutService(object):
     """Opens, follows, ends and collects rollouts.
 
     A call of the server's OpenAI door is recorded when it is made in a rollout: below the rollout's base
-    path, or with the header x-gradwire-rollout, or with the query field rollout. Rollouts belong to the
+    path, or with the header x-gradwire-rollout, or with the query field rollout; a call of SamplingService
+    when it names one in rollout_id. Rollouts belong to the
     tenant that opened them; another tenant's and one that never was look the same: NOT_FOUND
     (ROLLOUT_NOT_FOUND). They live in the server's memory until they are discarded or expire, at the
     latest until it stops.

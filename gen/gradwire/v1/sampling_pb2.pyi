@@ -44,7 +44,7 @@ WAKE_PART_WEIGHTS: WakePart
 WAKE_PART_KV_CACHE: WakePart
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("job_id", "prompts", "params", "min_weight_version", "cache_salt", "priority", "adapter")
+    __slots__ = ("job_id", "prompts", "params", "min_weight_version", "cache_salt", "priority", "adapter", "rollout_id")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class GenerateRequest(_message.Message):
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUT_ID_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     prompts: _containers.RepeatedCompositeFieldContainer[_sampling_params_pb2.Prompt]
     params: _sampling_params_pb2.SamplingParams
@@ -59,7 +60,8 @@ class GenerateRequest(_message.Message):
     cache_salt: str
     priority: int
     adapter: str
-    def __init__(self, job_id: _Optional[int] = ..., prompts: _Optional[_Iterable[_Union[_sampling_params_pb2.Prompt, _Mapping]]] = ..., params: _Optional[_Union[_sampling_params_pb2.SamplingParams, _Mapping]] = ..., min_weight_version: _Optional[int] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., adapter: _Optional[str] = ...) -> None: ...
+    rollout_id: str
+    def __init__(self, job_id: _Optional[int] = ..., prompts: _Optional[_Iterable[_Union[_sampling_params_pb2.Prompt, _Mapping]]] = ..., params: _Optional[_Union[_sampling_params_pb2.SamplingParams, _Mapping]] = ..., min_weight_version: _Optional[int] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., adapter: _Optional[str] = ..., rollout_id: _Optional[str] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("results", "params", "usage")
@@ -148,7 +150,7 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class GenerateStreamRequest(_message.Message):
-    __slots__ = ("job_id", "prompt", "params", "min_weight_version", "cache_salt", "priority", "adapter")
+    __slots__ = ("job_id", "prompt", "params", "min_weight_version", "cache_salt", "priority", "adapter", "rollout_id")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +158,7 @@ class GenerateStreamRequest(_message.Message):
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUT_ID_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     prompt: _sampling_params_pb2.Prompt
     params: _sampling_params_pb2.SamplingParams
@@ -163,7 +166,8 @@ class GenerateStreamRequest(_message.Message):
     cache_salt: str
     priority: int
     adapter: str
-    def __init__(self, job_id: _Optional[int] = ..., prompt: _Optional[_Union[_sampling_params_pb2.Prompt, _Mapping]] = ..., params: _Optional[_Union[_sampling_params_pb2.SamplingParams, _Mapping]] = ..., min_weight_version: _Optional[int] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., adapter: _Optional[str] = ...) -> None: ...
+    rollout_id: str
+    def __init__(self, job_id: _Optional[int] = ..., prompt: _Optional[_Union[_sampling_params_pb2.Prompt, _Mapping]] = ..., params: _Optional[_Union[_sampling_params_pb2.SamplingParams, _Mapping]] = ..., min_weight_version: _Optional[int] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., adapter: _Optional[str] = ..., rollout_id: _Optional[str] = ...) -> None: ...
 
 class GenerateStreamResponse(_message.Message):
     __slots__ = ("start", "delta", "end")

@@ -210,7 +210,7 @@ class App:
             self.jobs, uploads, checkpoints, self._metrics, shared_memory=settings.shared_memory
         )
         jobs = JobServicer(self.jobs, checkpoints, _resolve, _check_loss, settings.model)
-        sampling = SamplingServicer(self.jobs, self._metrics)
+        sampling = SamplingServicer(self.jobs, self._metrics, self.rollouts)
         admin = AdminServicer(capabilities(settings, SERVICES, self._http_url), self.tokens, self._authenticator)
         deployments = DeploymentServicer(self.deployments, self.deployer)
         inference = InferenceServicer(self.inference, self._metrics)

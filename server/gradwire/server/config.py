@@ -126,7 +126,7 @@ class LimitSettings(_Strict):
     max_calls_per_service: int = Field(default=4096, ge=1)
     max_jobs: int = Field(default=16, ge=1)
     max_rollouts: int = Field(default=16_384, ge=1)  # of one tenant, ended ones that are still kept included
-    max_rollout_bytes: int = Field(default=1024 * MIB, ge=MIB)  # of one tenant, in memory
+    max_rollout_bytes: int = Field(default=1024 * MIB, ge=1024)  # of one tenant, in memory
     rollout_retention_seconds: float = Field(default=3600.0, gt=0)  # after the end, or the last collection
     drain_seconds: float = Field(default=30.0, ge=0)
     http_read_seconds: float = Field(default=60.0, gt=0)  # for a message's bytes to begin coming

@@ -121,6 +121,7 @@ def call_from_proto(message: pb.RolloutCall) -> RolloutCall:
         begun_at=moment(message, "begun_at"),
         ended_at=moment(message, "ended_at"),
         prompts=tuple(map(_prompt, message.prompts)),
+        constrained=message.constrained,
     )
 
 
@@ -163,6 +164,7 @@ def _turn(message: pb.RowTurn) -> RowTurn:
         end=message.end,
         weight_spans=spans_from_proto(message.weight_spans),
         finish_reason=enum_from_proto(FinishReason, sampling_pb2.FinishReason, message.finish_reason),
+        constrained=message.constrained,
     )
 
 

@@ -6,6 +6,7 @@ Leaving the `async with` ends the rollout, if nothing else has: as ok, or by wha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Protocol, Self
@@ -42,6 +43,7 @@ class AsyncOpenRollout:
         self._begin = begin
         self._opened: tuple[Rollout, str] | None = None
         self._finished = False
+        self._entered = 0.0
 
     @property
     def rollout(self) -> Rollout:
@@ -60,6 +62,12 @@ class AsyncOpenRollout:
         if not url:
             raise RuntimeError("the server has no HTTP door; start it with --http HOST:PORT")
         return url
+
+    @property
+    def time_left_s(self) -> float:
+        """Seconds until its deadline, by this machine's clock; 0 after it. Hand it on to tools as their timeout."""
+        timeout = self.rollout.spec.timeout_s or 0.0
+        return max(0.0, self._entered + timeout - time.monotonic())
 
     @property
     def headers(self) -> dict[str, str]:
@@ -94,6 +102,7 @@ class AsyncOpenRollout:
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise RuntimeError("the rollout was entered already; open another one")
+        self._entered = time.monotonic()
         self._opened = await self._begin()
         return self
 

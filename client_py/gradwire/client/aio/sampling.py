@@ -7,6 +7,7 @@ from typing import Unpack
 from gradwire.client._convert.enums import enum_to_proto
 from gradwire.client._convert.jobs import job_id
 from gradwire.client._convert.prompts import prompt_to_proto, prompts_to_proto
+from gradwire.client._convert.rollouts import rollout_id
 from gradwire.client._convert.sampling import (
     generate_from_proto,
     memory_from_proto,
@@ -18,6 +19,7 @@ from gradwire.client._core.connection import Connection, offload
 from gradwire.client._core.rpc import Rpc
 from gradwire.client.aio.streams import AsyncSampleStream
 from gradwire.client.types.jobs import JobRef
+from gradwire.client.types.rollouts import RolloutRef
 from gradwire.client.types.sampling import (
     GenerateResult,
     InFlightPolicy,
@@ -60,6 +62,7 @@ class AsyncSampling:
         min_weight_version: int = 0,
         cache_salt: str = "",
         priority: int = 0,
+        rollout: RolloutRef | None = None,
         timeout: float | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> GenerateResult:
@@ -69,7 +72,8 @@ class AsyncSampling:
         keywords such as `max_tokens=64` say how to sample; keywords win. `adapter` names one that
         was synced ("base": the model itself; default: the one synced without a name, where there is one); an
         unknown one is NotFoundError. `min_weight_version` raises
-        FailedPreconditionError when the sampler's weights are older. An unknown parameter is a TypeError.
+        FailedPreconditionError when the sampler's weights are older. `rollout` records the call in one of
+        `client.rollouts`, of whose job it then is. An unknown parameter is a TypeError.
         """
         request = pb.GenerateRequest(
             job_id=job_id(job),
@@ -79,6 +83,7 @@ class AsyncSampling:
             min_weight_version=min_weight_version,
             cache_salt=cache_salt,
             priority=priority,
+            rollout_id="" if rollout is None else rollout_id(rollout),
         )
         response = await self._connection.unary(_GENERATE, request, timeout=timeout)
         return await offload(lambda: generate_from_proto(response), response.ByteSize())
@@ -93,6 +98,7 @@ class AsyncSampling:
         min_weight_version: int = 0,
         cache_salt: str = "",
         priority: int = 0,
+        rollout: RolloutRef | None = None,
         timeout: float | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> AsyncSampleStream:
@@ -105,6 +111,7 @@ class AsyncSampling:
             min_weight_version=min_weight_version,
             cache_salt=cache_salt,
             priority=priority,
+            rollout_id="" if rollout is None else rollout_id(rollout),
         )
         return AsyncSampleStream(self._connection.stream(_GENERATE_STREAM, request, timeout=timeout))
 

@@ -34,6 +34,11 @@ class OpenRollout:
         return self._async.base_url
 
     @property
+    def time_left_s(self) -> float:
+        """Seconds until its deadline, by this machine's clock; 0 after it. Hand it on to tools as their timeout."""
+        return self._async.time_left_s
+
+    @property
     def headers(self) -> dict[str, str]:
         """For clients whose address stays: with this header a call is recorded, too."""
         return self._async.headers

@@ -11,6 +11,7 @@ from gradwire.client.aio.sampling import AsyncSampling
 from gradwire.client.sync.portal import Portal
 from gradwire.client.sync.streams import SampleStream
 from gradwire.client.types.jobs import JobRef
+from gradwire.client.types.rollouts import RolloutRef
 from gradwire.client.types.sampling import (
     GenerateResult,
     InFlightPolicy,
@@ -41,6 +42,7 @@ class Sampling:
         min_weight_version: int = 0,
         cache_salt: str = "",
         priority: int = 0,
+        rollout: RolloutRef | None = None,
         timeout: float | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> GenerateResult:
@@ -50,7 +52,8 @@ class Sampling:
         keywords such as `max_tokens=64` say how to sample; keywords win. `adapter` names one that
         was synced ("base": the model itself; default: the one synced without a name, where there is one); an
         unknown one is NotFoundError. `min_weight_version` raises
-        FailedPreconditionError when the sampler's weights are older. An unknown parameter is a TypeError.
+        FailedPreconditionError when the sampler's weights are older. `rollout` records the call in one of
+        `client.rollouts`, of whose job it then is. An unknown parameter is a TypeError.
         """
         return self._loop.run(
             self._async.generate(
@@ -61,6 +64,7 @@ class Sampling:
                 min_weight_version=min_weight_version,
                 cache_salt=cache_salt,
                 priority=priority,
+                rollout=rollout,
                 timeout=timeout,
                 **sampling,
             )
@@ -76,6 +80,7 @@ class Sampling:
         min_weight_version: int = 0,
         cache_salt: str = "",
         priority: int = 0,
+        rollout: RolloutRef | None = None,
         timeout: float | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> SampleStream:
@@ -90,6 +95,7 @@ class Sampling:
                     min_weight_version=min_weight_version,
                     cache_salt=cache_salt,
                     priority=priority,
+                    rollout=rollout,
                     timeout=timeout,
                     **sampling,
                 )

@@ -161,6 +161,8 @@ class RolloutCall:
     begun_at: datetime | None
     ended_at: datetime | None
     prompts: tuple[RolloutPrompt, ...]
+    constrained: bool
+    """A grammar bound what was sampled; log-probs are of the tokens that it allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,8 @@ class RowTurn:
     weight_spans: tuple[WeightSpan, ...]
     """Indexes are in the completion."""
     finish_reason: FinishReason
+    constrained: bool = False
+    """A grammar bound it: its log-probs are not those that the model alone gives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,7 @@ def encode_calls(calls: list[Call], *, with_tokens: bool) -> Iterator[pb.Rollout
             step=step_of.get(call.index),
             streamed=call.asked.streamed,
             num_retries=call.asked.num_retries,
+            constrained=call.asked.constrained,
             error=call.error,
             begun_at=timestamp(call.begun_at),
             prompts=[_prompt(exchange, with_tokens) for exchange in call.prompts()],
@@ -181,6 +182,7 @@ def _turn(turn: Turn) -> pb.RowTurn:
         end=turn.end,
         weight_spans=encode_spans(turn.weight_spans),
         finish_reason=encode_finish(turn.finish_reason),
+        constrained=turn.constrained,
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gradwire.server.domain.caller import LOCAL_TENANT, Caller
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import AnyJob, SamplingJob
+from gradwire.server.engines.openai import Observer
 from gradwire.server.engines.sampling import (
     CompletionDelta,
     PromptInfo,
@@ -39,12 +40,21 @@ def cache_salt(caller: Caller, salt: str = "") -> str | None:
     return f"{caller.tenant}\0{salt}" if salt or caller.tenant != LOCAL_TENANT else None
 
 
-async def sample(job: SamplingJob, request: SampleRequest) -> AsyncGenerator[SampleEvent, None]:
-    """The engine's events. A dead engine fails the job at once."""
-    events = job.engine.generate(request)
+async def sample(
+    job: SamplingJob, request: SampleRequest, observer: Observer | None = None, number: int = 0
+) -> AsyncGenerator[SampleEvent, None]:
+    """The engine's events. A dead engine fails the job at once.
+
+    `observer` sees them, too, as those of prompt `number`, with log-probs whether or not these were asked for.
+    """
+    hidden = observer is not None and request.params.log_probs is None
+    asked = replace(request, params=replace(request.params, log_probs=0)) if hidden else request
+    events = job.engine.generate(asked)
     try:
         async for event in events:
-            yield event
+            if observer is not None:
+                observer(number, request.prompt_token_ids, event)
+            yield _without_log_probs(event) if hidden else event
     except Unavailable:
         try:
             await job.engine.check_health()
@@ -55,6 +65,10 @@ async def sample(job: SamplingJob, request: SampleRequest) -> AsyncGenerator[Sam
         # Now, and not when the interpreter gets to it: this is what frees the request's place in the engine.
         if isinstance(events, AsyncGenerator):
             await events.aclose()
+
+
+def _without_log_probs(event: SampleEvent) -> SampleEvent:
+    return replace(event, deltas=tuple(replace(delta, log_probs=None, top_log_probs=None) for delta in event.deltas))
 
 
 async def sleep(job: AnyJob, level: int, weights_asleep: Callable[[AnyJob], Awaitable[None]]) -> MemoryReport:
@@ -84,12 +98,14 @@ class Collected:
     completions: list[CompletionDelta] = field(default_factory=list)
 
 
-async def collect(job: SamplingJob, request: SampleRequest, path: str) -> Collected:
+async def collect(
+    job: SamplingJob, request: SampleRequest, path: str, observer: Observer | None = None, number: int = 0
+) -> Collected:
     """Run a request to its end. A bad prompt is named by its `path` in the caller's message."""
     prompt: PromptInfo | None = None
     parts: dict[int, list[CompletionDelta]] = {}
     try:
-        async with aclosing(sample(job, request)) as events:
+        async with aclosing(sample(job, request, observer, number)) as events:
             async for event in events:
                 prompt = event.prompt or prompt
                 for delta in event.deltas:

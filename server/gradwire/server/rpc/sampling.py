@@ -18,10 +18,15 @@ from gradwire.server.domain.adapters import served
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import AnyJob, JobRegistry, LogProbJob, SamplingJob
+from gradwire.server.domain.rollouts.calls import Asked
+from gradwire.server.domain.rollouts.placing import place, recording
+from gradwire.server.domain.rollouts.rollout import Rollout
+from gradwire.server.domain.rollouts.store import RolloutStore
 from gradwire.server.domain.sampling import Collected, collect, placed, require_version, sample, sleep, wake
 from gradwire.server.domain.sampling import cache_salt as salted
 from gradwire.server.domain.training import guarded
 from gradwire.server.engines.base import SamplerEngine, Tokenizes
+from gradwire.server.engines.openai import Observer
 from gradwire.server.engines.sampling import PromptInfo, SampleEvent, SampleRequest, SamplingParams, TokenIds
 from gradwire.server.engines.scoring import Scores
 from gradwire.server.engines.weights import InFlightPolicy
@@ -89,13 +94,17 @@ def _encode_result(tokens: TokenIds, collected: Collected) -> sampling_pb2.Promp
 class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
     """Adapter of the sampling jobs."""
 
-    def __init__(self, jobs: JobRegistry, metrics: CallMetrics) -> None:
+    def __init__(self, jobs: JobRegistry, metrics: CallMetrics, rollouts: RolloutStore) -> None:
         self._jobs = jobs
+        self._rollouts = rollouts
         self._metrics = metrics
         self._ids = itertools.count(1)
 
     def _job(self, request: Any) -> SamplingJob:
         return self._jobs.sampling(request.job_id, current_caller())
+
+    def _place(self, request: Any) -> tuple[SamplingJob, Rollout | None]:
+        return place(self._jobs, self._rollouts, request.rollout_id, request.job_id, current_caller(), field="job_id")
 
     def _served(self, job: AnyJob, request: Any) -> str:
         """The engine's name of the adapter that the request uses, of a version that it takes."""
@@ -122,7 +131,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         )
 
     async def Generate(self, request: sampling_pb2.GenerateRequest, context: Any) -> sampling_pb2.GenerateResponse:
-        job = self._job(request)
+        job, rollout = self._place(request)
         adapter, engine = self._served(job, request), job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
         _check_count(len(request.prompts), params.n)
@@ -131,8 +140,9 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
             self._request(tokens, params, adapter=adapter, cache_salt=request.cache_salt, priority=request.priority)
             for tokens in prompts
         ]
-        with codec.in_request_terms():
-            results = await _sample_all(job, requests, [f"prompts[{i}]" for i in range(len(prompts))])
+        paths = [f"prompts[{i}]" for i in range(len(prompts))]
+        with codec.in_request_terms(), recording(rollout, _asked(requests[0])) as observer:
+            results = await _sample_all(job, requests, paths, observer)
         usage = sampling_pb2.Usage(
             prompt_tokens=sum(map(len, prompts)),
             completion_tokens=sum(len(c.token_ids) for r in results for c in r.completions),
@@ -147,7 +157,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         )
 
     async def GenerateStream(self, request: sampling_pb2.GenerateStreamRequest, context: Any) -> None:  # type: ignore[override]
-        job = self._job(request)
+        job, rollout = self._place(request)
         adapter, engine = self._served(job, request), job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
         tokens = await tokens_of(engine, request.prompt, "prompt")
@@ -159,8 +169,8 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         sampled = self._request(
             tokens, params, adapter=adapter, stream=True, cache_salt=request.cache_salt, priority=request.priority
         )
-        with codec.in_request_terms():
-            async with aclosing(sample(job, sampled)) as events:
+        with codec.in_request_terms(), recording(rollout, _asked(sampled)) as observer:
+            async with aclosing(sample(job, sampled, observer)) as events:
                 async for event in events:
                     delta = _encode_event(event, end)
                     # With the first tokens, not before: the engine has taken the request then, so a bad one is an
@@ -270,13 +280,25 @@ def _note_prompt(end: sampling_pb2.StreamEnd, prompt: PromptInfo) -> None:
         end.prompt_log_probs.CopyFrom(log_probs)
 
 
-async def _sample_all(job: SamplingJob, requests: list[SampleRequest], paths: list[str]) -> list[Collected]:
+def _asked(request: SampleRequest) -> Asked:
+    """What a rollout notes of a call, by its first prompt."""
+    return Asked(
+        request.request_id, "generate", streamed=request.stream, constrained=request.params.structured is not None
+    )
+
+
+async def _sample_all(
+    job: SamplingJob, requests: list[SampleRequest], paths: list[str], observer: Observer | None = None
+) -> list[Collected]:
     """All completions of all requests, whose prompts stand at `paths`; the first failure cancels the rest."""
     if len(requests) == 1:
-        return [await collect(job, requests[0], paths[0])]
+        return [await collect(job, requests[0], paths[0], observer)]
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(collect(job, r, path)) for r, path in zip(requests, paths, strict=True)]
+            tasks = [
+                group.create_task(collect(job, request, path, observer, number))
+                for number, (request, path) in enumerate(zip(requests, paths, strict=True))
+            ]
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]

@@ -15,7 +15,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from gradwire.server.domain.rollouts.calls import Call, CallStatus, extends, log_probs_of, retried, steps
+from gradwire.server.domain.rollouts.calls import Call, CallStatus, log_probs_of, retried, steps
+from gradwire.server.domain.rollouts.prefixes import PrefixIndex
 from gradwire.server.engines.sampling import CompletionDelta, FinishReason, LogProbs, TokenIds, WeightSpan
 
 
@@ -40,6 +41,7 @@ class Turn:
     end: int
     weight_spans: tuple[WeightSpan, ...]
     finish_reason: FinishReason | None
+    constrained: bool  # by a grammar, and so are its log-probs
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +83,22 @@ def assemble(calls: Sequence[Call], *, include_retried: bool = False, include_ab
     wanted = {CallStatus.DONE}
     wanted |= {CallStatus.RETRIED} if include_retried else set()
     wanted |= {CallStatus.ABANDONED} if include_abandoned else set()
-    rows: list[_Growing] = []
+    rows = _Rows()
     dropped: list[Dropped] = []
     for call in calls:
         status = CallStatus.RETRIED if call.index in again else call.status
         for number, exchange in sorted(call.exchanges.items()):
-            row = _continued(rows, exchange.prompt)
+            row = rows.going_on(exchange.prompt)
             for completion in exchange.completions():
                 if status not in wanted or not len(completion.token_ids):
                     size = len(completion.token_ids)
                     dropped.append(Dropped(call.index, number, completion.index, status, size))
                     continue
                 # The first completion goes on with the row; for the others its tokens are context.
-                row = row or _begun(rows, exchange.prompt)
-                row.add(exchange.prompt, completion, call.index, number, step_of.get(call.index))
+                row = rows.begin(exchange.prompt) if row is None else row
+                rows.add(row, exchange.prompt, completion, call, number, step_of.get(call.index))
                 row = None
-    return Assembly(tuple(row.row() for row in rows), tuple(dropped))
+    return Assembly(tuple(row.row() for row in rows.rows), tuple(dropped))
 
 
 @dataclass(slots=True)
@@ -109,9 +111,7 @@ class _Growing:
     log_probs: list[LogProbs] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
 
-    def add(
-        self, prompt: TokenIds, completion: CompletionDelta, call_index: int, number: int, step: int | None
-    ) -> None:
+    def add(self, prompt: TokenIds, completion: CompletionDelta, call: Call, number: int, step: int | None) -> None:
         """A prompt that begins with the row so far, and a completion of it."""
         context, size = len(prompt) - len(self.tokens), len(completion.token_ids)
         self.tokens = np.concatenate([prompt, completion.token_ids]).astype(np.int32, copy=False)
@@ -119,8 +119,8 @@ class _Growing:
         self.log_probs += [np.zeros(context, np.float32), log_probs_of(completion)]
         self.turns.append(
             Turn(
-                call_index, number, completion.index, step, len(prompt), len(prompt) + size,
-                completion.weight_spans, completion.finish_reason,
+                call.index, number, completion.index, step, len(prompt), len(prompt) + size,
+                completion.weight_spans, completion.finish_reason, call.asked.constrained,
             )
         )  # fmt: skip
 
@@ -131,29 +131,33 @@ class _Growing:
         )  # fmt: skip
 
 
-def _continued(rows: list[_Growing], prompt: TokenIds) -> _Growing | None:
-    """The longest row that a prompt begins with."""
-    fitting = [row for row in rows if extends(prompt, row.tokens)]
-    return max(fitting, key=lambda row: len(row.tokens), default=None)
+class _Rows:
+    """Rows as they grow."""
 
+    def __init__(self) -> None:
+        self._index = PrefixIndex()
+        self.rows: list[_Growing] = []
 
-def _begun(rows: list[_Growing], prompt: TokenIds) -> _Growing:
-    """A new row for a prompt, linked to the one that shares the longest head with it, the latest of several."""
-    if not rows:
-        row = _Growing(RowStart.FIRST, None, 0)
-    else:
-        shared = [_shared(row.tokens, prompt) for row in rows]
-        parent = max(range(len(rows)), key=lambda number: (shared[number], number))
-        row = _Growing(_why(rows[parent], prompt, shared[parent]), parent, shared[parent])
-    rows.append(row)
-    return row
+    def going_on(self, prompt: TokenIds) -> int | None:
+        """The longest row that a prompt begins with."""
+        return next(iter(self._index.heads(prompt)), None)
 
+    def begin(self, prompt: TokenIds) -> int:
+        """A new row for a prompt, linked to one that shares the longest head with it."""
+        if not self.rows:
+            row = _Growing(RowStart.FIRST, None, 0)
+        else:
+            parent, shared = self._index.closest(prompt)
+            row = _Growing(_why(self.rows[parent], prompt, shared), parent, shared)
+        self.rows.append(row)
+        return self._index.add(prompt)
 
-def _shared(left: TokenIds, right: TokenIds) -> int:
-    """Length of the common head."""
-    size = min(len(left), len(right))
-    different = np.flatnonzero(left[:size] != right[:size])
-    return int(different[0]) if len(different) else size
+    def add(
+        self, number: int, prompt: TokenIds, completion: CompletionDelta, call: Call, place: int, step: int | None
+    ) -> None:
+        """A prompt that begins with row `number`, and a completion of it."""
+        self.rows[number].add(prompt, completion, call, place, step)
+        self._index.replace(number, self.rows[number].tokens)
 
 
 def _why(parent: _Growing, prompt: TokenIds, shared: int) -> RowStart:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
+from gradwire.server.domain.rollouts.prefixes import PrefixIndex
 from gradwire.server.domain.sampling import join
 from gradwire.server.engines.sampling import CompletionDelta, LogProbs, SampleEvent, TokenIds
 
@@ -33,6 +36,7 @@ class Asked:
     endpoint: str
     streamed: bool = False
     num_retries: int = 0  # that the client says it made before
+    constrained: bool = False  # by a grammar
 
 
 @dataclass(slots=True)
@@ -80,14 +84,26 @@ class Call:
             exchange = self.exchanges[number] = Exchange(prompt)
             size = _TOKEN_BYTES * len(prompt)
         for delta in event.deltas:
-            exchange.deltas.setdefault(delta.index, []).append(_bare(delta))
+            bare = _bare(delta)
+            exchange.deltas.setdefault(delta.index, []).append(bare)
             tokens += len(delta.token_ids)
         return tokens, size + _SAMPLED_BYTES * tokens
 
     def seal(self, status: CallStatus, turn: int, error: str = "") -> None:
         """It has ended; nothing is noted any more. Only the first end counts."""
-        if self.status is CallStatus.RUNNING:
-            self.status, self.error, self.ended, self.ended_at = status, error, turn, time.time()
+        if self.status is not CallStatus.RUNNING:
+            return
+        self.status, self.error, self.ended, self.ended_at = status, error, turn, time.time()
+        for exchange in self.exchanges.values():
+            exchange.completions()  # in one piece: many small ones take a hundred times the memory
+
+    @cached_property
+    def prompts_digest(self) -> bytes:
+        """Equal for calls of equal prompts. Of a call that has ended."""
+        digest = hashlib.blake2b(digest_size=16)
+        for exchange in self.prompts():
+            digest.update(len(exchange.prompt).to_bytes(8, "little") + exchange.prompt.tobytes())
+        return digest.digest()
 
     @property
     def finished(self) -> bool:
@@ -128,37 +144,28 @@ def retried(calls: list[Call]) -> set[int]:
     Calls of one prompt at the same time are no retries: that is how several answers are sampled.
     """
     done = [call for call in calls if call.status is CallStatus.DONE and call.exchanges]
-    by_prompt: dict[tuple[bytes, ...], list[Call]] = {}
+    latest: dict[bytes, int] = {}  # beginning of a call with these prompts
     for call in done:
-        by_prompt.setdefault(tuple(e.prompt.tobytes() for e in call.prompts()), []).append(call)
-    found = set()
-    for same in by_prompt.values():
-        for earlier in same:
-            again = any(_follows(later, earlier) for later in same)
-            if again and not any(_goes_on(later, earlier) for later in done):
-                found.add(earlier.index)
-    return found
+        latest[call.prompts_digest] = max(call.begun, latest.get(call.prompts_digest, 0))
+    again = {call.index: call for call in done if call.ended is not None and latest[call.prompts_digest] > call.ended}
+    return again.keys() - _gone_on_from(again, done) if again else set()
 
 
-def _follows(later: Call, earlier: Call) -> bool:
-    return earlier.ended is not None and later.begun > earlier.ended
-
-
-def _goes_on(later: Call, earlier: Call) -> bool:
-    """A prompt of `later` begins with a prompt of `earlier` and what was sampled for it."""
-    if not _follows(later, earlier):
-        return False
-    return any(
-        extends(follower.prompt, np.concatenate([exchange.prompt, completion.token_ids]))
-        for exchange in earlier.prompts()
-        for completion in exchange.completions()
-        for follower in later.prompts()
-    )
-
-
-def extends(tokens: TokenIds, head: TokenIds) -> bool:
-    """`tokens` begins with `head`."""
-    return len(tokens) >= len(head) and bool(np.array_equal(tokens[: len(head)], head))
+def _gone_on_from(earlier: dict[int, Call], done: list[Call]) -> set[int]:
+    """Those of `earlier` that a later call's prompt begins with, together with what was sampled for them."""
+    index, owners = PrefixIndex(), []
+    for call in earlier.values():
+        for exchange in call.prompts():
+            for completion in exchange.completions():
+                index.add(np.concatenate([exchange.prompt, completion.token_ids]))
+                owners.append(call)
+    return {
+        owners[number].index
+        for later in done
+        for exchange in later.prompts()
+        for number in index.heads(exchange.prompt)
+        if later.begun > (owners[number].ended or 0)
+    }
 
 
 def steps(calls: list[Call]) -> dict[int, int]:

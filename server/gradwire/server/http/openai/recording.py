@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -11,10 +12,10 @@ from gradwire.server.domain.openai import answer
 from gradwire.server.domain.registry import JobRegistry, SamplingJob
 from gradwire.server.domain.rollouts.answers import Answer, key_of
 from gradwire.server.domain.rollouts.calls import Asked
+from gradwire.server.domain.rollouts.placing import place, recording
 from gradwire.server.domain.rollouts.rollout import Rollout
 from gradwire.server.domain.rollouts.store import RolloutStore
 from gradwire.server.engines.openai import Endpoint, OpenAiCall
-from gradwire.server.errors import InvalidArgument
 
 _RETRY_COUNT = "x-stainless-retry-count"  # of the clients that are made for OpenAI's own API
 
@@ -38,17 +39,7 @@ class Recorder:
 
     def place(self, rollout_id: str, job_id: int, caller: Caller) -> tuple[SamplingJob, Rollout | None]:
         """The job that answers, and the rollout, if there is one."""
-        if not rollout_id:
-            return self._jobs.sampling(job_id, caller), None
-        shelf = self._rollouts.shelf(caller.tenant)
-        rollout = shelf.get(rollout_id)
-        rollout.require_open()
-        if job_id not in (0, rollout.job.job_id):
-            raise InvalidArgument.at(
-                "", f"the path names job {job_id}, but the rollout is one of job {rollout.job.job_id}"
-            )
-        shelf.require_room()
-        return rollout.job, rollout
+        return place(self._jobs, self._rollouts, rollout_id, job_id, caller)
 
     async def sample(
         self, rollout: Rollout, headers: Mapping[str, str], endpoint: Endpoint, body: Mapping[str, Any],
@@ -72,16 +63,15 @@ class Recorder:
         self, rollout: Rollout, headers: Mapping[str, str], endpoint: Endpoint, body: Mapping[str, Any],
         call: OpenAiCall, reply: Replies, kept: Answer | None,
     ) -> None:  # fmt: skip
-        count = headers.get(_RETRY_COUNT, "")
         asked = Asked(
             call.request_id,
             endpoint,
             streamed=bool(body.get("stream")),
-            num_retries=int(count) if count.isdecimal() and len(count) < 5 else 0,
+            num_retries=_retries(headers),
+            constrained=_constrained(body),
         )
-        with rollout.recording(asked) as recorded:
-            rollout.job.require_working()
-            observed = replace(call, observer=rollout.observer(recorded))
+        with recording(rollout, asked) as observer:
+            observed = replace(call, observer=observer)
             result = await answer(rollout.job, endpoint, body, observed)
             if isinstance(result, Mapping):
                 if kept is not None:
@@ -90,6 +80,21 @@ class Recorder:
                 await reply.json(result)
             else:
                 await reply.stream(result if kept is None else _keeping(result, kept, rollout))
+
+
+def _retries(headers: Mapping[str, str]) -> int:
+    count = headers.get(_RETRY_COUNT, "")
+    return int(count) if re.fullmatch("[0-9]{1,4}", count) else 0
+
+
+def _constrained(body: Mapping[str, Any]) -> bool:
+    """A grammar binds what is sampled."""
+    form = body.get("response_format")
+    return (
+        (isinstance(form, Mapping) and form.get("type") != "text")
+        or bool(body.get("structured_outputs"))
+        or (bool(body.get("tools")) and body.get("tool_choice") not in (None, "auto", "none"))
+    )
 
 
 async def _keeping(lines: AsyncIterator[str], kept: Answer, rollout: Rollout) -> AsyncIterator[str]:
