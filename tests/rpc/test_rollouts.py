@@ -15,6 +15,8 @@ import pytest_asyncio
 from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode, aio
 
+from gradwire.server.domain.rollouts.calls import Asked
+from gradwire.server.engines.sampling import CompletionDelta, SampleEvent
 from gradwire.server.errors import InvalidArgument, Unavailable
 from gradwire.v1 import job_pb2, sampling_params_pb2, sampling_pb2
 from gradwire.v1 import rollout_pb2 as pb
@@ -139,6 +141,32 @@ async def test_a_collection_whose_answer_was_lost_can_be_asked_for_again(played:
     assert first[0].rollout.rollout_id != second[0].rollout.rollout_id
     failed = await failure(played.rpc.CollectRollouts(pb.CollectRolloutsRequest(request_id="c")))
     assert (failed.code, failed.reason) == (StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+
+
+async def test_what_does_not_reach_its_collector_is_there_for_the_next(played: Played) -> None:
+    opened = await played.open(*[pb.RolloutSpec()] * 4)
+    for rollout in opened:  # together more than the connection takes unread
+        shelf = played.served.app.rollouts.shelf("local")
+        with shelf.get(rollout.rollout_id).recording(Asked("r", "completions")) as call:
+            sampled = CompletionDelta(0, 0, np.array([1], np.int32), "", np.zeros(1, np.float32))
+            call.observe(0, np.zeros(400_000, np.int32), SampleEvent((sampled,)))
+        await played.finish(rollout)
+    stream = played.rpc.CollectRollouts(pb.CollectRolloutsRequest(request_id="r"))
+    await until(collected_once(played, rollout))
+    stream.cancel()
+
+    async def is_back() -> bool:
+        return not (await played.get(rollout)).rollout.HasField("collected_at")
+
+    await until(is_back)
+    assert len(await played.collect(request_id="r")) == 4
+
+
+def collected_once(played: Played, rollout: pb.Rollout) -> Callable[[], Any]:
+    async def collected() -> bool:
+        return (await played.get(rollout)).rollout.HasField("collected_at")
+
+    return collected
 
 
 async def test_groups_are_collected_whole_and_waited_for(played: Played) -> None:

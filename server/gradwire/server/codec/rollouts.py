@@ -22,7 +22,7 @@ _OUTCOMES: dict[Outcome, Any] = {o: getattr(pb, f"ROLLOUT_OUTCOME_{o.name}") for
 _STATUSES: dict[CallStatus, Any] = {s: getattr(pb, f"ROLLOUT_CALL_STATUS_{s.name}") for s in CallStatus}
 _STARTS: dict[RowStart, Any] = {s: getattr(pb, f"ROW_START_{s.name}") for s in RowStart}
 _OUTCOME_OF = {number: outcome for outcome, number in _OUTCOMES.items()}
-_MESSAGE_BYTES = 4 << 20  # of rows in one message, one row at least
+_MESSAGE_BYTES = 1 << 20  # of rows in one message, one row at least; clients take 4 MiB by default
 
 
 def decode_spec(message: pb.RolloutSpec) -> Spec:

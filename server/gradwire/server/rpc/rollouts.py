@@ -61,7 +61,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
 
     async def CollectRollouts(self, request: pb.CollectRolloutsRequest, context: Any) -> None:  # type: ignore[override]
         shelf, wanted = self._shelf(), decode_wanted(request)
-        found = await shelf.collect(wanted)
+        found, claimed = await shelf.collect(wanted)
         written = 0
         try:
             for rollout in found:
@@ -71,7 +71,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
                 written += 1
         finally:
             if written < len(found):
-                shelf.give_back(wanted, found)
+                shelf.give_back(wanted, claimed)
 
     async def CancelRollouts(self, request: pb.CancelRolloutsRequest, context: Any) -> pb.CancelRolloutsResponse:
         cancelled = self._shelf().cancel(request.rollout_ids, request.reason)

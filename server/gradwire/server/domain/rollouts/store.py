@@ -23,6 +23,7 @@ class Shelf:
         self._rollouts: dict[str, Rollout] = {}
         self._expiries: dict[str, asyncio.TimerHandle] = {}
         self._ended: OrderedDict[str, Rollout] = OrderedDict()  # not collected yet, the first to end at the head
+        self._collected: OrderedDict[str, Rollout] = OrderedDict()  # the first to be collected at the head
         self._opened: Counter[str] = Counter()  # rollouts that a group has had
         self._held: Counter[str] = Counter()  # and still has
         self._open: Counter[str] = Counter()  # and that have not ended
@@ -61,15 +62,8 @@ class Shelf:
     def require_room(self, count: int = 0) -> None:
         """Room for more rollouts, or for what a call samples; collected ones give way, the oldest first."""
         limits = self._limits
-        while self._too_many(count) or self._num_bytes >= limits.max_bytes:
-            oldest = min(
-                (r for r in self._rollouts.values() if r.collected_at is not None),
-                key=lambda r: r.collected_at or 0.0,
-                default=None,
-            )
-            if oldest is None:
-                break
-            self._forget(oldest)
+        while self._collected and (self._too_many(count) or self._num_bytes >= limits.max_bytes):
+            self._forget(next(iter(self._collected.values())))
         if self._too_many(count):
             raise ResourceExhausted(
                 "TOO_MANY_ROLLOUTS",
@@ -130,27 +124,30 @@ class Shelf:
 
     # Collecting
 
-    async def collect(self, wanted: Wanted) -> list[Rollout]:
-        """Ended rollouts, claimed for this collector: no other one gets them, unless it names them."""
+    async def collect(self, wanted: Wanted) -> tuple[list[Rollout], list[Rollout]]:
+        """Ended rollouts, and those of them that are claimed for this collector now: no other one gets these, unless
+        it names them.
+        """
         known = self._collects.find(wanted.request_id, wanted)
         if known is not None:
-            return [self._rollouts[rollout_id] for rollout_id in known if rollout_id in self._rollouts]
+            return [self._rollouts[rollout_id] for rollout_id in known if rollout_id in self._rollouts], []
         found = await self._awaited(wanted)
-        for rollout in found:
-            rollout.collected_at = rollout.collected_at or time.time()
-            self._ended.pop(rollout.rollout_id, None)
+        claimed = [rollout for rollout in found if rollout.collected_at is None]
+        for rollout in claimed:
+            rollout.collected_at = time.time()
+            self._collected[rollout.rollout_id] = self._ended.pop(rollout.rollout_id)
             self._expire_later(rollout)
             self._tell(rollout)
         self._collects.keep(wanted.request_id, wanted, (rollout.rollout_id for rollout in found))
-        return found
+        return found, claimed
 
-    def give_back(self, wanted: Wanted, rollouts: Iterable[Rollout]) -> None:
+    def give_back(self, wanted: Wanted, claimed: Iterable[Rollout]) -> None:
         """They never reached their collector."""
         self._collects.forget(wanted.request_id)
-        for rollout in rollouts:
+        for rollout in claimed:
             if rollout.rollout_id in self._rollouts:
                 rollout.collected_at = None
-                self._ended[rollout.rollout_id] = rollout
+                self._ended[rollout.rollout_id] = self._collected.pop(rollout.rollout_id)
                 self._tell(rollout)
 
     async def _awaited(self, wanted: Wanted) -> list[Rollout]:
@@ -204,7 +201,7 @@ class Shelf:
         """Forget rollouts; how many."""
         chosen = {rollout_id: self._rollouts[rollout_id] for rollout_id in rollout_ids if rollout_id in self._rollouts}
         if collected:
-            chosen |= {r.rollout_id: r for r in self._rollouts.values() if r.collected_at is not None}
+            chosen |= self._collected
         for rollout in chosen.values():
             self._forget(rollout)
         return len(chosen)
@@ -233,6 +230,7 @@ class Shelf:
         rollout.close()
         del self._rollouts[rollout.rollout_id]
         self._ended.pop(rollout.rollout_id, None)
+        self._collected.pop(rollout.rollout_id, None)
         self._num_bytes -= rollout.num_bytes
         handle = self._expiries.pop(rollout.rollout_id, None)
         if handle is not None:
