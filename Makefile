@@ -2,6 +2,7 @@
 #
 #   GRADWIRE_EXTRAS=gpu make setup          the CUDA engines instead of the CPU ones
 #   make test TEST_ARGS="-k weights -x"     arguments for pytest
+#   make test TEST_WORKERS=0                one process, which shows what each test prints
 #   make demo DEMO_ARGS="--steps 3"         arguments for the demo
 
 SHELL := /bin/bash
@@ -9,6 +10,8 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 PYTHON_IN_VENV := .venv/bin/python
+# Each has a server of its own, about 3 GiB.
+TEST_WORKERS ?= 2
 BUF := .venv-gen/bin/buf
 BASELINE := protos/baseline.binpb
 # mypy refuses a folder without Python files, which examples and benchmarks may be.
@@ -33,7 +36,7 @@ agilerl: setup ## Install AgileRL, whose checkpoints the tests convert, into .ve
 	@scripts/setup_agilerl.sh
 
 test: setup tools agilerl ## Run the tests
-	$(PYTHON_IN_VENV) -m pytest $(TEST_ARGS)
+	$(PYTHON_IN_VENV) -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup $(TEST_ARGS)
 
 gen: ## Rebuild the stubs in gen/ from protos/
 	scripts/gen.sh

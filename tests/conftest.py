@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: one real server with real engines for the whole run."""
+"""What all tests share: one real server with real engines for each process of the run, and the order of the run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,25 @@ from tests.serving import ServerProcess
 # that a red run is the change's fault; elsewhere they are new ones.
 settings.register_profile("gradwire", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("gradwire")
+
+
+# The longest of what cannot be divided go first, so that no process is left alone with one at the end.
+LONGEST = ("tests/arctic", "tests/test_docs.py", "tests/e2e/test_training.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several processes (`make test`), a file's tests stay in one of them; so do those of a folder with a
+    fixture for all of it."""
+    order = {name: number for number, name in enumerate(LONGEST)}
+
+    def group(item: pytest.Item) -> str:
+        file = item.path.relative_to(config.rootpath)
+        return str(file.parent) if file.parent.name == "arctic" else str(file)
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    items.sort(key=lambda item: order.get(group(item), len(order)))
 
 
 @pytest.fixture(scope="session")
