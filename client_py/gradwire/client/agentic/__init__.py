@@ -7,6 +7,8 @@ from gradwire.client.agentic.engine import (
     Completions,
     EngineBatch,
     EngineLoadError,
+    Episode,
+    RolloutEngine,
     TaskFailure,
     deadline_in,
     load_engine,
@@ -14,6 +16,7 @@ from gradwire.client.agentic.engine import (
     remaining_s,
     run_engine,
     run_tasks,
+    run_tool,
 )
 from gradwire.client.agentic.memory import (
     MemoryConfig,
@@ -23,6 +26,8 @@ from gradwire.client.agentic.memory import (
     SummaryGenerationError,
 )
 from gradwire.client.agentic.outcomes import Outcome
+from gradwire.client.agentic.recorded import trajectory_of
+from gradwire.client.agentic.segments import Segment
 from gradwire.client.agentic.training import AgentBatch, group_advantages, to_training_batch
 from gradwire.client.agentic.trajectory import Step, StepTrajectory, Trajectory, check_trainable, discounted_returns
 
@@ -34,10 +39,13 @@ __all__ = [
     "Completions",
     "EngineBatch",
     "EngineLoadError",
+    "Episode",
     "MemoryConfig",
     "MemorySimple",
     "MemorySummary",
     "Outcome",
+    "RolloutEngine",
+    "Segment",
     "Step",
     "StepTrajectory",
     "SummaryClient",
@@ -53,5 +61,7 @@ __all__ = [
     "remaining_s",
     "run_engine",
     "run_tasks",
+    "run_tool",
     "to_training_batch",
+    "trajectory_of",
 ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradwire.client.agentic.outcomes import outcome_of
+from gradwire.client.agentic.segments import Segment
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +61,7 @@ class Trajectory:
         outcome: how the run ended, of `Outcome`. Default "ok".
         group: the task, for whoever compares the rewards of several runs on it. Default: told to
             `to_training_batch`.
+        segments: further rows of tokens of the run, see `Segment`. Default: none.
 
     Raises:
         ValueError: something is missing, NaN, infinite or out of range.
@@ -77,6 +79,7 @@ class Trajectory:
     response_versions: torch.Tensor | None = field(default=None, kw_only=True)
     outcome: str = field(default="ok", kw_only=True)
     group: Hashable | None = field(default=None, kw_only=True)
+    segments: list[Segment] = field(default_factory=list, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("prompt_tokens", "response_tokens", "response_masks"):
@@ -186,6 +189,9 @@ def check_trainable(trajectory: Trajectory) -> None:
         refuse("response_masks must be 0 or 1")
     if not np.isfinite(float(trajectory.trajectory_reward)):
         refuse(f"trajectory_reward is {trajectory.trajectory_reward}; it must be finite")
+    for number, segment in enumerate(trajectory.segments):
+        if problem := segment.problem():
+            refuse(f"segments[{number}]: {problem}")
 
 
 def _check_tensor(name: str, value: Any) -> None:

@@ -68,6 +68,7 @@ class BaseEngineWrapper(ABC):
         self.max_response_length = max_response_length
         self.n_parallel_agents = n_parallel_agents
         self.max_steps = max_steps
+        self.token: str | None = None
         self.completions: list[Completions] | None = None
         self.server_addresses: list[str] | None = None
 
@@ -91,6 +92,7 @@ class BaseEngineWrapper(ABC):
         if isinstance(server_addresses, str) or not server_addresses:
             raise ValueError('server_addresses must be a list of at least one "HOST:PORT"')
         addresses = [_checked_address(address) for address in server_addresses]
+        self.token = token
         self.server_addresses = addresses
         self.completions = [Completions(address, token=token, timeout_s=timeout_s) for address in addresses]
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gradwire.client._convert.tensors import as_float32, elements
 from gradwire.client.agentic.outcomes import POLICY_OUTCOMES, Outcome
+from gradwire.client.agentic.segments import Segment
 from gradwire.client.agentic.trajectory import StepTrajectory, Trajectory, check_trainable
 
 
@@ -68,7 +69,8 @@ def sample_of(trajectory: Trajectory, outcome: Outcome | None = None) -> Sample:
         return Sample(trajectory.idx, trajectory.group, outcome, None)
     check_trainable(trajectory)
     row = _row(trajectory)
-    sample = Sample(trajectory.idx, trajectory.group, outcome, float(trajectory.trajectory_reward), [row])
+    rows = [row, *(_segment_row(segment) for segment in trajectory.segments)]
+    sample = Sample(trajectory.idx, trajectory.group, outcome, float(trajectory.trajectory_reward), rows)
     if isinstance(trajectory, StepTrajectory):
         row.steps = _steps(trajectory, row.trained)
         sample.step_rewards = [float(step.reward) for step in trajectory.steps]
@@ -91,6 +93,19 @@ def _row(trajectory: Trajectory) -> SampleRow:
     if trajectory.response_versions is not None:
         row.versions = _integers(trajectory, "response_versions", prompt)
     return row
+
+
+def _segment_row(segment: Segment) -> SampleRow:
+    def integers(values: Any, name: str) -> Any:
+        return None if values is None else elements(values, name).array.astype(np.int64)
+
+    return SampleRow(
+        elements(segment.tokens, "tokens").array.astype(np.int32),
+        as_float32(segment.masks, "masks") > 0,
+        None if segment.log_probs is None else as_float32(segment.log_probs, "log_probs"),
+        integers(segment.versions, "versions"),
+        integers(segment.steps, "steps"),
+    )
 
 
 def _steps(trajectory: StepTrajectory, trained: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
