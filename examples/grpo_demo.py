@@ -19,10 +19,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from demo.curves import draw
+from demo.metrics import Metrics
 from demo.server import running_server
 from demo.task import Task
 from demo.terminal import Terminal
-from demo.training import MAX_TOKENS, Grpo, Metrics, Sizes
+from demo.training import MAX_TOKENS, Grpo, Sizes
 from gradwire.client import Client, GradwireError, Job
 
 HELD_OUT = 64

@@ -18,11 +18,12 @@ STOP_TIMEOUT_S = 30.0
 
 
 @contextmanager
-def running_server(model: str, folder: Path, say: Callable[[str], None]) -> Iterator[str]:
+def running_server(model: str, folder: Path, say: Callable[[str], None], *more_flags: str) -> Iterator[str]:
     """A server for the time of the block; gives its address. RuntimeError with its last words if it does not start."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
     flags = ["--model", model, "--grpc", "127.0.0.1:0", "--data-dir", str(folder / "data"), "--insecure-no-auth"]
+    flags += more_flags
     process = subprocess.Popen(
         [sys.executable, "-m", "gradwire.server", "serve", *flags],
         stdout=subprocess.PIPE,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
+from demo.metrics import Metrics
 from demo.rollout import Rollouts, roll_out, training_batch
 from demo.task import Task
 from demo.terminal import Terminal
@@ -30,22 +29,6 @@ class Sizes:
     group: int
     evaluate_every: int
     seed: int
-
-
-class Metrics:
-    """Records of a run, each appended to metrics.jsonl at once: an interrupted run keeps what it has."""
-
-    def __init__(self, path: Path) -> None:
-        self.records: list[dict[str, Any]] = []
-        self._path = path
-        path.write_text("", encoding="utf-8")
-
-    def add(self, kind: str, **values: Any) -> None:
-        """One line."""
-        record = {"kind": kind, **values}
-        self.records.append(record)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
 
 
 class Grpo:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gradwire.client._convert.training import batch_to_proto
-from gradwire.client.agentic import AgentBatch, Outcome, Step, StepTrajectory, Trajectory, to_training_batch
+from gradwire.client.agentic import AgentBatch, Outcome, Segment, Step, StepTrajectory, Trajectory, to_training_batch
 from gradwire.client.agentic.training.advantages import Baseline, Scale
 from gradwire.client.types.training import TrainingBatch
 
@@ -175,6 +175,21 @@ def test_turns_that_follow_one_another_are_told_apart_by_response_steps() -> Non
         to_training_batch([made], mode="step", group_size=1)
 
 
+def test_segments_are_rows_of_the_same_run() -> None:
+    later = Segment(torch.tensor([7, 3, 4]), torch.tensor([0, 0, 1]), steps=torch.tensor([-1, -1, 1]))
+    made = steps(0, 0.0, 1.0, segments=[later], response_steps=torch.tensor([0, -1, -1, -1]))
+    made.response_masks = torch.tensor([1, 0, 0, 0])
+    options: dict[str, Any] = {"group_size": 2, "scale": "none", "gamma": 0.5}
+    found = to_training_batch([made, steps(1, 0.0, 0.0)], mode="step", **options)
+    assert [(row.idx, row.row) for row in found.rows] == [(0, 0), (0, 1), (1, 0)]
+    assert rows(found, "advantages")[:2] == [[0.25, 0, 0, 0, 0], [0, 0.5, 0]]
+    later.steps = torch.tensor([-1, -1, -1])
+    with pytest.raises(ValueError, match="idx 0: a trained token is of no turn"):
+        to_training_batch([made, steps(1, 0.0, 0.0)], mode="step", **options)
+    whole = to_training_batch([made, steps(1, 0.0, 0.0)], **options)
+    assert rows(whole, "advantages")[:2] == [[0.5, 0, 0, 0, 0], [0, 0.5, 0]]
+
+
 def test_trajectories_may_name_their_own_task() -> None:
     found = to_training_batch([run(9, 1.0, group="b"), run(4, 0.0, group="a"), run(5, 3.0, group="b")])
     assert [(row.idx, row.group) for row in found.rows] == [(4, "a"), (5, "b"), (9, "b")]
@@ -215,7 +230,7 @@ def test_bad_input_is_named(runs: list[Trajectory], options: dict[str, Any], tex
 
 
 def test_only_trajectories_are_taken() -> None:
-    with pytest.raises(TypeError, match="takes trajectories, got TrainingBatch"):
+    with pytest.raises(TypeError, match="takes trajectories or rollouts, got TrainingBatch"):
         to_training_batch([TrainingBatch(input_ids=[[1]])])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="response_log_probs contains NaN"):
         run(response_log_probs=torch.full((3,), float("nan")))

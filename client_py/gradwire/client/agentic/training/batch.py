@@ -15,12 +15,14 @@ from gradwire.client.agentic.training.credit import advantages_of, spread
 from gradwire.client.agentic.training.options import Mode, Options, StepBaseline
 from gradwire.client.agentic.training.ordering import in_order
 from gradwire.client.agentic.training.result import AgentBatch, BatchStats, DroppedRow, DropReason, RowOrigin
+from gradwire.client.agentic.training.rollouts import samples_of_rollouts
 from gradwire.client.agentic.training.samples import Sample, SampleRow, sample_of
 from gradwire.client.agentic.trajectory import Trajectory
+from gradwire.client.types.rollouts import CollectedRollout
 
 
 def to_training_batch(
-    trajectories: Iterable[Trajectory | Sample],
+    trajectories: Iterable[Trajectory | Sample | CollectedRollout],
     *,
     mode: Mode = "token",
     group_size: int | None = None,
@@ -47,10 +49,11 @@ def to_training_batch(
     know of them. A group of one, or of equals, has advantages of exactly 0.
 
     Args:
-        trajectories: in any order; each idx once.
+        trajectories: in any order; each idx once. Or what `client.rollouts.collect` gives, whole groups: those have
+            groups and outcomes of their own, and are ordered by group and sample_index.
         mode: "token" gives every trained token the advantage of its run's reward. "step" gives it that of the
             return of the turn that sampled it: G_t = r_t + gamma G_{t+1} with r_t the turn's reward. In a run whose
-            turns have no reward the last one has the run's. Needs StepTrajectory.
+            turns have no reward the last one has the run's. Needs StepTrajectory, or rollouts.
         group_size: runs of a task, which stand together: the task of idx i is i // group_size, and all are there.
         groups: the task of each idx, as anything hashable. Without both, each trajectory's own `group`.
         outcomes: how runs ended, by idx, in place of their own `outcome`; also of runs that left no trajectory.
@@ -84,18 +87,24 @@ def to_training_batch(
         min_weight_version=min_weight_version,
     )
     told = {idx: outcome_of(outcome) for idx, outcome in (outcomes or {}).items()}
-    samples = in_order(
-        [_sample(trajectory, told) for trajectory in trajectories],
-        group_size=group_size,
-        groups=groups,
-        outcomes=told,
-    )
+    runs = list(trajectories)
+    rollouts = [run for run in runs if isinstance(run, CollectedRollout)]
+    if rollouts:
+        if len(rollouts) < len(runs) or group_size is not None or groups is not None or told:
+            raise ValueError(
+                "rollouts have groups and outcomes of their own: they go without trajectories, group_size, groups and "
+                "outcomes"
+            )
+        samples = samples_of_rollouts(rollouts)
+    else:
+        own = [_sample(run, told) for run in runs]
+        samples = in_order(own, group_size=group_size, groups=groups, outcomes=told)
     return _Assembly(samples, options).result()
 
 
-def _sample(trajectory: Trajectory | Sample, outcomes: Mapping[int, Outcome]) -> Sample:
+def _sample(trajectory: object, outcomes: Mapping[int, Outcome]) -> Sample:
     if not isinstance(trajectory, Trajectory | Sample):
-        raise TypeError(f"to_training_batch takes trajectories, got {type(trajectory).__name__}")
+        raise TypeError(f"to_training_batch takes trajectories or rollouts, got {type(trajectory).__name__}")
     outcome = outcomes.get(trajectory.idx)
     if isinstance(trajectory, Trajectory):
         return sample_of(trajectory, outcome)
@@ -122,7 +131,7 @@ class _Assembly:
             if reason is None:
                 self._add_rows(sample, next(advantages))
             else:
-                self._dropped.append(DroppedRow(sample.idx, None, *reason))
+                self._drop(sample, None, *reason)
 
     def result(self) -> AgentBatch:
         batch = training_batch(self._kept) if self._kept else None
@@ -146,18 +155,23 @@ class _Assembly:
         return None
 
     def _add_rows(self, sample: Sample, advantages: Float64Array) -> None:
-        if not sample.rows:
-            self._dropped.append(DroppedRow(sample.idx, None, DropReason.NOTHING_TRAINED, "the model was not called"))
+        for reason, detail in sample.dropped:
+            self._drop(sample, None, reason, detail)
+        if not sample.rows and not sample.dropped:
+            self._drop(sample, None, DropReason.NOTHING_TRAINED, "the model was not called")
         for number, row in enumerate(sample.rows):
-            reason = self._undesired(sample, row)
-            if reason is not None:
-                self._dropped.append(DroppedRow(sample.idx, number, *reason))
+            undesired = self._undesired(sample, row)
+            if undesired is not None:
+                self._drop(sample, number, *undesired)
                 continue
             own = spread(advantages, row.steps if self._options.mode == "step" else None, len(row.token_ids))
             self._kept.append(KeptRow(sample.idx, number, self._groups[sample.group], row, own))
             assert sample.reward is not None  # it counts
             count = int(trainable(row).sum())
-            self._origins.append(RowOrigin(sample.idx, number, sample.group, sample.reward, count))
+            self._origins.append(RowOrigin(sample.idx, number, sample.group, sample.reward, count, sample.name))
+
+    def _drop(self, sample: Sample, row: int | None, reason: DropReason, detail: str) -> None:
+        self._dropped.append(DroppedRow(sample.idx, row, reason, detail, sample.name))
 
     def _undesired(self, sample: Sample, row: SampleRow) -> tuple[DropReason, str] | None:
         """Why a row of a run that counts is not trained; None when it is."""

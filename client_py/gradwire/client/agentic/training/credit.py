@@ -69,6 +69,8 @@ def _num_turns(sample: Sample) -> int:
                 f'idx {sample.idx}: mode="step" needs to know which turn sampled a token, as StepTrajectory does'
             )
         own = row.steps[row.trained]
+        if (own < 0).any():
+            raise ValueError(f"idx {sample.idx}: a trained token is of no turn")
         turns = max(turns, int(own.max()) + 1 if len(own) else 0)
     if sample.step_rewards is not None and turns > len(sample.step_rewards):
         raise ValueError(f"idx {sample.idx}: {len(sample.step_rewards)} rewards of turns for {turns} turns")

@@ -28,22 +28,28 @@ class DropReason(StrEnum):
     NOTHING_TRAINED = "nothing_trained"
     """No token of it is to be trained."""
     ABANDONED = "abandoned"
-    """Nobody went on from it."""
+    """Nobody went on from it: the client had left, or had asked again."""
+    RETRIED = "retried"
+    """The client had asked again, and went on from the later answer."""
+    FAILED = "failed"
+    """The call was answered with an error."""
     TOO_LONG = "too_long"
     """Longer than `max_row_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedRow:
-    """A row that is not in the batch."""
+    """Something that was sampled and is not in the batch."""
 
     idx: int
     """Of the run."""
     row: int | None
-    """Which of the run's rows; None: all of them."""
+    """Which of the run's rows; None: all of them, or what was sampled and is in no row."""
     reason: DropReason
     detail: str
     """In words."""
+    rollout_id: str = ""
+    """Of the rollout that the run was recorded as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,8 @@ class RowOrigin:
     """Of the run."""
     num_trained: int
     """Tokens that the loss counts."""
+    rollout_id: str = ""
+    """Of the rollout that the run was recorded as."""
 
 
 @dataclass(frozen=True, slots=True)

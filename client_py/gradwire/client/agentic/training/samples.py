@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gradwire.client._convert.tensors import as_float32, elements
 from gradwire.client.agentic.outcomes import POLICY_OUTCOMES, Outcome
 from gradwire.client.agentic.segments import Segment
+from gradwire.client.agentic.training.result import DropReason
 from gradwire.client.agentic.trajectory import StepTrajectory, Trajectory, check_trainable
 
 
@@ -52,6 +53,10 @@ class Sample:
     """One a turn. None: only the run has a reward."""
     step_returns: list[float] | None = None
     """As the engine computed them, one a turn."""
+    name: str = ""
+    """Of the rollout that it is of."""
+    dropped: list[tuple[DropReason, str]] = field(default_factory=list)
+    """What was sampled and is in no row: why, and in words."""
 
     @property
     def counts(self) -> bool:

