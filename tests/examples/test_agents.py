@@ -25,6 +25,9 @@ from tests.serving import ServerProcess
 
 AGENTS = Path(__file__).parents[2] / "examples" / "agentic"
 TASKS = [{"id": f"sum {number}", "question": "What is 2 + 3?", "ground_truth": "5"} for number in range(3)]
+# A grammar of JSON lets a random model write blanks for ever.
+NO_BLANKS = {"32": -100, "9": -100, "13": -100}
+
 Sampled = list[tuple[tuple[int, ...], tuple[float, ...]]]
 
 
@@ -116,6 +119,19 @@ def test_a_react_agent_stops_where_the_context_ends(server: ServerProcess) -> No
     recorded = Recorded(server, "react", sampling_params={"max_tokens": 900, "ignore_eos": True}, max_steps=5)
     for trajectory in recorded.play():
         assert trajectory.outcome == Outcome.TRUNCATED and 1 <= len(trajectory.steps) < 5
+
+
+@pytest.mark.parametrize("first_tool", [None, "add"])
+def test_an_agent_on_langgraph_is_recorded_without_its_doing(server: ServerProcess, first_tool: str | None) -> None:
+    recorded = Recorded(
+        server, "langgraph", max_steps=2,
+        sampling_params={"max_tokens": 200 if first_tool else 20, "temperature": 1.0, "logit_bias": NO_BLANKS},
+    )  # fmt: skip
+    recorded.kind.first_tool = first_tool
+    for trajectory in recorded.play():
+        roles = [message["role"] for message in trajectory.chat_completions]
+        assert roles == ["system", "user", "assistant", *(["tool", "assistant"] if first_tool else [])]
+        assert ("tool_calls" in trajectory.chat_completions[2]) == (first_tool is not None)
 
 
 def react() -> Any:
