@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradwire.client import AsyncClient, TrainingBatch
-from gradwire.client._convert.tensors import rows_from_proto, tensor_from_proto, tensor_to_proto
+from gradwire.client._convert.tensors import put_tensor, rows_from_proto, tensor_from_proto
 from gradwire.client._convert.training import batch_to_proto
 from gradwire.v1 import tensor_pb2, training_pb2
 from tests.client.fake import Fake
@@ -119,7 +119,8 @@ def test_torch_tensors() -> None:
 def test_bfloat16_keeps_its_bits() -> None:
     torch = pytest.importorskip("torch")
     value = torch.tensor([[1.0, -2.5], [3e38, 1e-40]], dtype=torch.bfloat16).t()
-    message = tensor_to_proto(value, "x")
+    message = tensor_pb2.Tensor()
+    put_tensor(message, value, "x")
     assert message.dtype == tensor_pb2.DATA_TYPE_BFLOAT16
     assert list(message.shape) == [2, 2]
     assert message.data == value.contiguous().view(torch.uint8).numpy().tobytes()
@@ -129,7 +130,9 @@ def test_bfloat16_keeps_its_bits() -> None:
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64", "float16", "float32", "float64"])
 def test_tensors_come_back(dtype: str) -> None:
     for value in (np.ones((2, 0, 3), dtype), np.array(1, dtype), np.arange(6).reshape(2, 3).astype(dtype)):
-        again = tensor_from_proto(tensor_to_proto(value, "x"))
+        message = tensor_pb2.Tensor()
+        put_tensor(message, value, "x")
+        again = tensor_from_proto(message)
         assert (again.dtype, again.shape, again.tolist()) == (value.dtype, value.shape, value.tolist())
         assert again.flags.writeable
 

@@ -14,7 +14,7 @@ ALLOWED = {"gradwire", "buf", "google", "grpc", "numpy"}
 GRPC_BRINGS = {"cython_runtime", "grpc_health", "grpc_reflection", "grpc_tools", "typing_extensions"}
 
 # What two of the documented clients are made of: configuration models, and trajectories of tensors.
-OF_DOCUMENTS = {"arctic": {"pydantic"}, "agentic": {"pydantic", "torch"}}
+OF_DOCUMENTS = {"arena": {"pydantic"}, "arctic": {"pydantic"}, "agentic": {"pydantic", "torch"}}
 
 
 def test_importing_the_client_loads_only_its_dependencies() -> None:

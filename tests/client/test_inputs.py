@@ -30,7 +30,7 @@ from gradwire.client import (
     WeightTransport,
 )
 from gradwire.client._convert.enums import enum_from_proto, enum_to_proto
-from gradwire.client._convert.inference import value_from_proto, value_to_proto
+from gradwire.client._convert.inference import put_value, value_from_proto
 from gradwire.client._convert.jobs import create_to_proto, job_from_proto, job_id
 from gradwire.client._convert.prompts import prompts_to_proto
 from gradwire.client._convert.sampling import params_from_proto, params_to_proto, score_items_to_proto
@@ -286,12 +286,14 @@ def test_jobs_by_reference() -> None:
 
 def test_values() -> None:
     value = {"pos": np.ones(2), "rest": (np.array(3), [1, 2])}
-    again: Any = value_from_proto(value_to_proto(value, "observation"))
+    message = inference_pb2.Value()
+    put_value(message, value, "observation")
+    again: Any = value_from_proto(message)
     assert isinstance(again, dict)
     assert np.array_equal(again["pos"], np.ones(2))
     assert [part.tolist() for part in again["rest"]] == [3, [1, 2]]
     with pytest.raises(TypeError, match=r"observation\['a'\]"):
-        value_to_proto({"a": object()}, "observation")
+        put_value(message, {"a": object()}, "observation")
 
 
 async def test_action_options_are_sent_only_when_given(fake: Fake, client: AsyncClient) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from gradwire.client._convert.enums import enum_from_proto
 from gradwire.client._convert.sampling import completion_from_proto, usage_from_proto
 from gradwire.client._convert.structs import struct_from_proto
-from gradwire.client._convert.tensors import tensor_from_proto, tensor_to_proto
+from gradwire.client._convert.tensors import put_tensor, tensor_from_proto
 from gradwire.client._convert.times import moment, seconds
 from gradwire.client.types.inference import (
     ActionResult,
@@ -27,20 +27,24 @@ from gradwire.v1 import inference_pb2 as pb
 from gradwire.v1 import session_pb2
 
 
-def value_to_proto(value: Any, where: str) -> pb.Value:
-    """An array-like, or mappings (by key) and tuples (by position) of such, nested."""
+def put_value(message: pb.Value, value: Any, where: str) -> None:
+    """Writes an array-like, or mappings (by key) and tuples (by position) of such, nested."""
     if isinstance(value, Mapping):
-        entries = {str(key): value_to_proto(item, f"{where}[{key!r}]") for key, item in value.items()}
-        return pb.Value(map=pb.ValueMap(entries=entries))
-    if isinstance(value, tuple):
-        items = [value_to_proto(item, f"{where}[{number}]") for number, item in enumerate(value)]
-        return pb.Value(list=pb.ValueList(items=items))
-    return pb.Value(tensor=tensor_to_proto(value, where))
+        message.map.SetInParent()
+        for key, item in value.items():
+            put_value(message.map.entries[str(key)], item, f"{where}[{key!r}]")
+    elif isinstance(value, tuple):
+        message.list.SetInParent()
+        for number, item in enumerate(value):
+            put_value(message.list.items.add(), item, f"{where}[{number}]")
+    else:
+        put_tensor(message.tensor, value, where)
 
 
-def optional_value(value: Any, where: str) -> pb.Value | None:
-    """As `value_to_proto`; None stays None."""
-    return None if value is None else value_to_proto(value, where)
+def put_optional(message: pb.Value, value: Any, where: str) -> None:
+    """As `put_value`; None leaves the field absent."""
+    if value is not None:
+        put_value(message, value, where)
 
 
 def value_from_proto(message: pb.Value) -> Value:

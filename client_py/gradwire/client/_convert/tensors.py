@@ -75,10 +75,12 @@ def as_float32(value: Any, where: str) -> npt.NDArray[np.float32]:
     return _from_bfloat16(array) if dtype == "bfloat16" else array.astype(np.float32, copy=False)
 
 
-def tensor_to_proto(value: Any, where: str) -> pb.Tensor:
-    """A Tensor message with the elements in it."""
+def put_tensor(message: pb.Tensor, value: Any, where: str) -> None:
+    """Writes the elements into a message, in place: one that is given to another's constructor is copied with them."""
     array, dtype = elements(value, where)
-    return pb.Tensor(dtype=f"DATA_TYPE_{dtype.upper()}", shape=array.shape, data=array.tobytes())
+    message.dtype = pb.DataType.Value(f"DATA_TYPE_{dtype.upper()}")
+    message.shape.extend(array.shape)
+    message.data = array.tobytes()
 
 
 def tensor_from_proto(tensor: pb.Tensor) -> Array:
@@ -86,15 +88,15 @@ def tensor_from_proto(tensor: pb.Tensor) -> Array:
     return _array(tensor.data, tensor.dtype).reshape(tuple(tensor.shape))
 
 
-def rows_to_proto(array: Array, offsets: npt.NDArray[np.int64] | None) -> pb.BatchTensor:
-    """A column: dense [B, S], or with `offsets` ([B + 1]) the flat elements of ragged rows."""
+def put_rows(message: pb.BatchTensor, array: Array, offsets: npt.NDArray[np.int64] | None) -> None:
+    """Writes a column: dense [B, S], or with `offsets` ([B + 1]) the flat elements of ragged rows."""
     if offsets is None:
-        return pb.BatchTensor(dense=tensor_to_proto(array, "column"))
+        put_tensor(message.dense, array, "column")
+        return
     flat, dtype = elements(array, "column")
-    name = f"DATA_TYPE_{dtype.upper()}"
-    return pb.BatchTensor(
-        ragged=pb.RaggedTensor(dtype=name, data=flat.tobytes(), row_offsets=offsets.astype("<i8").tobytes())
-    )
+    message.ragged.dtype = pb.DataType.Value(f"DATA_TYPE_{dtype.upper()}")
+    message.ragged.data = flat.tobytes()
+    message.ragged.row_offsets = offsets.astype("<i8").tobytes()
 
 
 def rows_from_proto(column: pb.BatchTensor) -> Array | list[Array]:

@@ -20,9 +20,9 @@ from gradwire.client._convert.tensors import (
     as_float32,
     elements,
     is_torch,
+    put_rows,
+    put_tensor,
     rows_from_proto,
-    rows_to_proto,
-    tensor_to_proto,
 )
 from gradwire.client._convert.times import moment, seconds
 from gradwire.client.types.training import (
@@ -72,7 +72,8 @@ def batch_to_proto(batch: TrainingBatchLike) -> training_pb2.TrainingBatch:
     ids, layout = _column(given, "input_ids")
     if ids.size == 0:
         raise ValueError(f"batch.input_ids holds no tokens ({layout})")
-    message = training_pb2.TrainingBatch(input_ids=rows_to_proto(ids, layout.offsets))
+    message = training_pb2.TrainingBatch()
+    put_rows(message.input_ids, ids, layout.offsets)
     for name, value in columns.items():
         _put(message, name, value, layout)
     return message
@@ -86,7 +87,7 @@ def _put(message: training_pb2.TrainingBatch, name: str, value: Any, layout: Lay
             raise ValueError(
                 f"{where} has shape {list(groups.shape)}; it is one integer for each of {layout.rows} rows"
             )
-        message.prompt_group_ids.CopyFrom(tensor_to_proto(groups.astype(np.int64), where))
+        put_tensor(message.prompt_group_ids, groups.astype(np.int64), where)
         return
     if name == "attention_mask" and layout.offsets is not None:
         raise ValueError(f"{where} goes only with padded [B, S] columns; rows of differing lengths have no padding")
@@ -98,9 +99,9 @@ def _put(message: training_pb2.TrainingBatch, name: str, value: Any, layout: Lay
     if not same or (own.offsets is None) != (layout.offsets is None):
         raise ValueError(f"{where} has {own}, but batch.input_ids has {layout}; all columns have the same layout")
     if name == "attention_mask":
-        message.attention_mask.CopyFrom(tensor_to_proto(array, where))
+        put_tensor(message.attention_mask, array, where)
     else:
-        getattr(message, name).CopyFrom(rows_to_proto(array, layout.offsets))
+        put_rows(getattr(message, name), array, layout.offsets)
 
 
 def is_ragged(value: Any) -> bool:

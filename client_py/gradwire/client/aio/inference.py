@@ -7,11 +7,11 @@ from typing import Unpack
 
 from gradwire.client._convert.inference import (
     action_from_proto,
-    optional_value,
     prediction_from_proto,
+    put_optional,
+    put_value,
     replies_from_proto,
     status_from_proto,
-    value_to_proto,
 )
 from gradwire.client._convert.sampling import params_to_proto
 from gradwire.client._core.connection import Connection
@@ -70,14 +70,14 @@ class AsyncInference:
         """
         request = pb.GetActionRequest(
             deployment_id=deployment_id,
-            observation=value_to_proto(observation, "observation"),
             batched=batched,
-            hidden_state=optional_value(hidden_state, "hidden_state"),
-            action_mask=optional_value(action_mask, "action_mask"),
-            env_defined_actions=optional_value(env_defined_actions, "env_defined_actions"),
             seed=seed,
             session_id=session_id,
         )
+        put_value(request.observation, observation, "observation")
+        put_optional(request.hidden_state, hidden_state, "hidden_state")
+        put_optional(request.action_mask, action_mask, "action_mask")
+        put_optional(request.env_defined_actions, env_defined_actions, "env_defined_actions")
         if deterministic is not None:
             request.deterministic = deterministic
         # With a session, a second sending would advance the hidden state twice.
@@ -88,9 +88,8 @@ class AsyncInference:
         self, inputs: ValueLike, *, batched: bool = False, deployment_id: str = "", timeout: float | None = None
     ) -> Prediction:
         """Predictions of a supervised model; values as in `get_action`."""
-        request = pb.PredictRequest(
-            deployment_id=deployment_id, inputs=value_to_proto(inputs, "inputs"), batched=batched
-        )
+        request = pb.PredictRequest(deployment_id=deployment_id, batched=batched)
+        put_value(request.inputs, inputs, "inputs")
         return prediction_from_proto(await self._connection.unary(_PREDICT, request, timeout=timeout))
 
     async def generate(

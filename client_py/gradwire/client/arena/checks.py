@@ -53,13 +53,12 @@ def action_inputs(
     Of several agents all are dicts by agent id; an agent with None, or left out, has no mask and is not dictated to.
     """
     facts = info or {}
-    mask, dictated = facts.get("action_mask"), env_defined_actions
+    mask = facts.get("action_mask")
+    dictated = facts.get("env_defined_actions") if env_defined_actions is None else env_defined_actions
     if agent is None or not agent.multi_agent:
         return mask, dictated
     if not isinstance(observation, Mapping):
         raise ArenaInferenceError("Multi-agent deployments take observations as a dict keyed by agent id.")
-    if dictated is None and isinstance(facts.get("env_defined_actions"), Mapping):
-        dictated = facts["env_defined_actions"]
     for name, value in (("action_mask", mask), ("env_defined_actions", dictated)):
         if value is not None and not isinstance(value, Mapping):
             raise ArenaInferenceError(f"Multi-agent {name} must be a dict keyed by agent id.")
