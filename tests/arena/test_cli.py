@@ -142,6 +142,36 @@ def test_json_takes_the_form_of_the_space() -> None:
     assert shaped([[1, 2]], box).shape == (1, 2) and shaped([[1, 2]], None).shape == (1, 2)
 
 
+class Terminal(io.StringIO):
+    """A person at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_is_asked(cli: Cli, fake: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[str | None] = []
+
+    def answer(prompt: str) -> str:
+        if (text := answers.pop(0)) is None:
+            raise EOFError
+        return text
+
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr(io, "StringIO", Terminal)  # what `cli` makes of stdin
+    answers += ["1", "7", "n", "y"]
+    assert cli("sessions", "resume")[1] == "prompts continue session s1\n"
+    assert cli("sessions", "resume")[::2] == (1, "  1  s1  2 messages\nnothing resumed\n")
+    assert cli("sessions", "delete", "s1")[0] == 1 and not fake.requests["DeleteSession"]
+    assert cli("sessions", "delete", "s1")[1] == "deleted session s1\n"
+    # An error of one prompt does not end a chat; the end of input does.
+    fake.failures["GenerateReplyStream"].append(failure("RESOURCE_EXHAUSTED", "busy"))
+    answers += ["one", "two", None]
+    code, out, err = cli("run")
+    assert (code, out) == (0, "Hello\n\n") and "busy" in err and "/new begins a new chat" in err
+    assert not answers
+
+
 def test_what_goes_wrong_is_said_and_is_exit_code_1(cli: Cli, fake: FakeAgent) -> None:
     fake.failures["GenerateReplyStream"].append(failure("INVALID_ARGUMENT", "params.top_p: must be at most 1"))
     code, out, err = cli("generate", "--prompt", "hi")
@@ -155,10 +185,6 @@ def test_what_goes_wrong_is_said_and_is_exit_code_1(cli: Cli, fake: FakeAgent) -
 
 
 def test_a_table_for_a_person_cuts_nothing_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setenv("COLUMNS", "40")
     for installed in (True, False):
         out = Terminal()

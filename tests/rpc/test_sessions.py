@@ -7,6 +7,7 @@ from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gradwire.client import AsyncClient, NotFoundError
+from gradwire.client.aio import sessions
 from gradwire.server.domain.caller import LOCAL_CALLER
 from gradwire.server.domain.deployments import Deployment
 from gradwire.server.domain.sessions import MemoryScope, SessionReader, Shelf
@@ -29,9 +30,11 @@ async def test_the_client_reads_all_pages_and_deletes(served: Served, monkeypatc
         await say(served, f"s{number}", "q", "a")
     await say(served, "s7", "next", "reply")
     monkeypatch.setattr(SessionReader, "MAX_PAGE_BYTES", 6)  # so that one conversation is several pages, too
+    monkeypatch.setattr(sessions, "_PAGE", 20)
     async with AsyncClient(served.app.grpc_address) as client:
         found = await client.sessions.list()
         assert [s.session_id for s in found] == ["s7", *(f"s{n}" for n in reversed(range(53)) if n != 7)]
+        assert await client.sessions.list(limit=25) == found[:25] and await client.sessions.list(limit=1) == found[:1]
         conversation = await client.sessions.get("s7", deployment_id="agent")
         assert [(m.role, m.content, m.incomplete) for m in conversation.messages] == [
             ("user", "q", False), ("assistant", "a", False), ("user", "next", False), ("assistant", "reply", False),

@@ -78,7 +78,7 @@ def as_float32(value: Any, where: str) -> npt.NDArray[np.float32]:
 def put_tensor(message: pb.Tensor, value: Any, where: str) -> None:
     """Writes the elements into a message, in place: one that is given to another's constructor is copied with them."""
     array, dtype = elements(value, where)
-    message.dtype = pb.DataType.Value(f"DATA_TYPE_{dtype.upper()}")
+    message.dtype = _wire_type(dtype)
     message.shape.extend(array.shape)
     message.data = array.tobytes()
 
@@ -94,7 +94,7 @@ def put_rows(message: pb.BatchTensor, array: Array, offsets: npt.NDArray[np.int6
         put_tensor(message.dense, array, "column")
         return
     flat, dtype = elements(array, "column")
-    message.ragged.dtype = pb.DataType.Value(f"DATA_TYPE_{dtype.upper()}")
+    message.ragged.dtype = _wire_type(dtype)
     message.ragged.data = flat.tobytes()
     message.ragged.row_offsets = offsets.astype("<i8").tobytes()
 
@@ -126,6 +126,10 @@ def token_bytes(ids: Sequence[int] | Array, where: str) -> bytes:
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int32).max):
         raise ValueError(f"{where}: token ids lie between 0 and {np.iinfo(np.int32).max}")
     return array.astype("<i4").tobytes()
+
+
+def _wire_type(name: str) -> pb.DataType:
+    return getattr(pb, f"DATA_TYPE_{name.upper()}")
 
 
 def _array(data: bytes, dtype: int) -> Array:

@@ -9,6 +9,7 @@ from gradwire.client.types.inference import Conversation, Session, SessionMessag
 from gradwire.v1 import session_pb2 as pb
 
 _SERVICE = "/gradwire.v1.SessionService/"
+_PAGE = 1000
 _LIST = Rpc(_SERVICE + "ListSessions", pb.ListSessionsRequest, pb.ListSessionsResponse, repeatable=True)
 _GET = Rpc(_SERVICE + "GetSession", pb.GetSessionRequest, pb.GetSessionResponse, repeatable=True)
 _DELETE = Rpc(_SERVICE + "DeleteSession", pb.DeleteSessionRequest, pb.DeleteSessionResponse, repeatable=True)
@@ -20,14 +21,19 @@ class AsyncSessions:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def list(self, *, deployment_id: str = "", timeout: float | None = None) -> tuple[Session, ...]:
-        """All of the caller's sessions, the most recently updated first."""
+    async def list(
+        self, *, limit: int | None = None, deployment_id: str = "", timeout: float | None = None
+    ) -> tuple[Session, ...]:
+        """The caller's sessions, the most recently updated first: all of them, or the newest `limit`."""
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit is {limit}; it is at least 1, or None for all")
         found: list[Session] = []
         request = pb.ListSessionsRequest(deployment_id=deployment_id)
         while True:
+            request.page_size = _PAGE if limit is None else min(_PAGE, limit - len(found))
             page = await self._connection.unary(_LIST, request, timeout=timeout)
             found += map(session_from_proto, page.sessions)
-            if not page.next_page_token:
+            if not page.next_page_token or len(found) == limit:
                 return tuple(found)
             request.page_token = page.next_page_token
 

@@ -197,9 +197,9 @@ class Agent:
         stream = self._async.generate_stream(prompt, params=params, session_id=session_id, timeout=timeout)
         return TextStream(stream, self._loop)
 
-    def list_sessions(self, *, timeout: float | None = None) -> list[SessionInfo]:
-        """The caller's chat sessions with this deployment, the most recently updated first."""
-        return self._loop.run(self._async.list_sessions(timeout=timeout))
+    def list_sessions(self, *, limit: int | None = None, timeout: float | None = None) -> list[SessionInfo]:
+        """The caller's chat sessions with this deployment, the most recently updated first: all, or `limit`."""
+        return self._loop.run(self._async.list_sessions(limit=limit, timeout=timeout))
 
     def get_session(self, session_id: str, *, timeout: float | None = None) -> SessionDetail:
         """A chat session and its messages. Another's, and one that never was, is ArenaInferenceError, status 404."""

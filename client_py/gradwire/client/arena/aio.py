@@ -180,11 +180,11 @@ class AsyncAgent:
 
         return AsyncTextStream(begin, self._timeout)
 
-    async def list_sessions(self, *, timeout: float | None = None) -> list[SessionInfo]:
+    async def list_sessions(self, *, limit: int | None = None, timeout: float | None = None) -> list[SessionInfo]:
         """As `Agent.list_sessions`."""
         await self._agent("llm")
         with arena_errors():
-            found = await self._client.sessions.list(deployment_id=self._place.deployment, timeout=timeout)
+            found = await self._client.sessions.list(limit=limit, deployment_id=self._place.deployment, timeout=timeout)
         return [session_of(session) for session in found]
 
     async def get_session(self, session_id: str, *, timeout: float | None = None) -> SessionDetail:

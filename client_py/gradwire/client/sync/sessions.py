@@ -17,9 +17,11 @@ class Sessions:
         self._async = client
         self._loop = loop
 
-    def list(self, *, deployment_id: str = "", timeout: float | None = None) -> tuple[Session, ...]:
-        """All of the caller's sessions, the most recently updated first."""
-        return self._loop.run(self._async.list(deployment_id=deployment_id, timeout=timeout))
+    def list(
+        self, *, limit: int | None = None, deployment_id: str = "", timeout: float | None = None
+    ) -> tuple[Session, ...]:
+        """The caller's sessions, the most recently updated first: all of them, or the newest `limit`."""
+        return self._loop.run(self._async.list(limit=limit, deployment_id=deployment_id, timeout=timeout))
 
     def get(self, session_id: str, *, deployment_id: str = "", timeout: float | None = None) -> Conversation:
         """A session and all its messages, the oldest first. Another user's is NotFoundError, as one that never was."""

@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sessions(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    _common(actions.add_parser("list", help="the most recently updated first"))
+    lists = actions.add_parser("list", help="the most recently updated first")
+    lists.add_argument("--limit", type=int, default=50, metavar="N", help="so many at most (50)")
+    _common(lists)
     get = actions.add_parser("get", help="one, with its messages")
     get.add_argument("session_id")
     _common(get)
@@ -88,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         raise
-    except (ArenaError, OSError, ValueError) as error:
+    except (ArenaError, ImportError, OSError, ValueError) as error:
         print(f"gradwire agent: {error}", file=sys.stderr)
         return 1
 

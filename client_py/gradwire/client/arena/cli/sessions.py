@@ -8,6 +8,8 @@ import sys
 from gradwire.client.arena.cli import shown
 from gradwire.client.arena.cli.opened import Opened
 
+_CHOICES = 50
+
 
 def run(args: argparse.Namespace, opened: Opened) -> int:
     """The action that was asked for; its exit code."""
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace, opened: Opened) -> int:
 
 
 def _list(args: argparse.Namespace, opened: Opened) -> int:
-    found, current = opened.agent.list_sessions(), opened.session
+    found, current = opened.agent.list_sessions(limit=args.limit), opened.session
     if args.json:
         shown.as_json([{**s.model_dump(mode="json"), "current": s.session_id == current} for s in found])
     elif found:
@@ -54,7 +56,7 @@ def _resume(args: argparse.Namespace, opened: Opened) -> int:
 def _ask(args: argparse.Namespace, opened: Opened) -> str | None:
     if args.json or not sys.stdin.isatty():
         raise ValueError("which session? Pass --session ID; `gradwire agent sessions list` shows them")
-    found = opened.agent.list_sessions()
+    found = opened.agent.list_sessions(limit=_CHOICES)
     if not found:
         raise ValueError("there are no sessions yet; `gradwire agent generate` starts one")
     for number, session in enumerate(found, 1):
