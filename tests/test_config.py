@@ -203,6 +203,26 @@ def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--grcp" in capsys.readouterr().err
 
 
+def test_deployments_of_flags_stand_beside_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import argparse
+
+    from gradwire.server.cli.serve import add_arguments
+
+    path = tmp_path / "gradwire.toml"
+    path.write_text("[deployments.a]\nllm = true\n[deployments.b]\nbundle = 'x'\n")
+    monkeypatch.chdir(tmp_path)
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    args = parser.parse_args(["--deploy", "c=llm", "--deploy", "d=sub/cart"])
+    found = load_settings(path, deployments=dict(args.deployments), data_dir=tmp_path)
+    assert {name: (one.llm, one.bundle) for name, one in found.deployments.items()} == {
+        "a": (True, ""), "b": (False, "x"), "c": (True, ""), "d": (False, str(tmp_path / "sub" / "cart")),
+    }  # fmt: skip
+    assert found.bundles == tmp_path / "bundles"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--deploy", "llm"])
+
+
 def test_every_flag_is_a_setting() -> None:
     import argparse
 

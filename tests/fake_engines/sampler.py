@@ -42,6 +42,7 @@ class FakeSampler(FakeProcess):
         self.openai = FakeOpenAi()
         self.token_gate: asyncio.Semaphore | None = None
         self.generate_error: Exception | None = None
+        self.finish = FinishReason.LENGTH
         self.manifest_error: Exception | None = None
         self.update_error: Exception | None = None
         self.update_gate: asyncio.Event | None = None
@@ -104,7 +105,7 @@ class FakeSampler(FakeProcess):
             text=self.decode(answer[place : place + 1]),
             log_probs=None if params.log_probs is None else np.array([-0.25], np.float32),
             weight_spans=(WeightSpan(self.version, place, place + 1),),
-            finish_reason=FinishReason.LENGTH if last else None,
+            finish_reason=self.finish if last else None,
         )
 
     async def num_unfinished(self) -> int:

@@ -15,14 +15,18 @@ from grpc import StatusCode
 from gradwire.client import (
     AsyncClient,
     DeploymentKind,
+    FailedPreconditionError,
     FinishReason,
     GradwireError,
     InvalidArgumentError,
     MemoryScope,
     NotFoundError,
 )
+from gradwire.server.domain.caller import LOCAL_CALLER
+from gradwire.server.engines.sampling import FinishReason as EngineFinish
 from gradwire.v1 import inference_pb2
 from tests.engines.policy.support import box, discrete, linear, network, spec_of, write
+from tests.fake_engines.process import CONTEXT
 from tests.rpc.support import Served, failure, serving, until
 
 RECURRENT = network(box(2), "deterministic", box(1), states={"h": {"shape": [3], "initial": 0.5}})
@@ -230,6 +234,68 @@ async def test_a_reply_that_breaks_off_is_kept_and_its_slot_is_free(served: Serv
     assert error.code is StatusCode.INTERNAL and "a bug of the engine" not in error.text
     sampler.generate_error = None
     assert (await client.inference.generate("z", session_id="s", max_tokens=1)).replies[0].text == "z"
+
+
+async def test_a_reply_that_the_engine_ends_is_marked(served: Served, client: AsyncClient) -> None:
+    await client.deployments.deploy_llm("helper")
+    served.engines.samplers[0].finish = EngineFinish.ABORT  # as a weight update with the abort policy ends it
+    reply = (await client.inference.generate("ab", session_id="s")).replies[0]
+    assert (reply.text, reply.completion.finish_reason) == ("ba", FinishReason.ABORT)
+    assert (await client.sessions.get("s")).messages[1].incomplete
+
+
+async def test_a_deployment_that_is_removed_answers_what_is_under_way(served: Served, client: AsyncClient) -> None:
+    await client.deployments.deploy_llm("helper")
+    sampler = served.engines.samplers[0]
+    sampler.token_gate = asyncio.Semaphore(1)
+    stream = client.inference.generate_stream("abc", session_id="s")
+    assert (await anext(stream)).text == "c"
+    assert await client.deployments.undeploy("helper")
+    with pytest.raises(NotFoundError):
+        await client.inference.generate("x")
+    for _ in range(3):
+        sampler.token_gate.release()
+    assert (await stream.result()).text == "cba"
+    await client.deployments.deploy_llm("helper")
+    assert [m.content for m in (await client.sessions.get("s")).messages] == ["abc", "cba"]
+
+
+async def test_what_the_engine_refuses_was_never_said(served: Served, client: AsyncClient) -> None:
+    await client.deployments.deploy_llm("helper")
+    await client.inference.generate("ab", session_id="s")
+    await client.sampling.sleep()
+    for session_id in ("s", "new"):
+        with pytest.raises(FailedPreconditionError, match="sleeps"):
+            await client.inference.generate("cd", session_id=session_id)
+        with pytest.raises(FailedPreconditionError, match="sleeps"):
+            await client.inference.generate_stream("cd", session_id=session_id).result()
+    await client.sampling.wake()
+    assert [(s.session_id, s.num_messages) for s in await client.sessions.list()] == [("s", 2)]
+    assert (await client.inference.generate("cd", session_id="s", max_tokens=1)).replies[0].text == "d"
+
+
+async def test_long_messages_are_refused_before_they_are_read(served: Served, client: AsyncClient) -> None:
+    await client.deployments.deploy_llm("helper")
+    sampler = served.engines.samplers[0]
+    counted: list[int] = []
+    tokenize = sampler.tokenize
+
+    def counting(text: str, **options: Any) -> Any:
+        counted.append(len(text))
+        return tokenize(text, **options)
+
+    sampler.tokenize = counting  # type: ignore[method-assign]
+    error = await refused(client.inference.generate_stream("x" * (10 << 20), session_id="s").result())
+    assert (error.reason, error.field_violations[0][0]) == ("PROMPT_TOO_LONG", "prompt")
+    assert not counted and await client.sessions.list() == ()
+    # A long past is not read either: 40 of its messages are more than any context of this size holds.
+    shelf = served.app.deployments.shelf("helper", LOCAL_CALLER)
+    for number in range(40):
+        async with served.app.turns.turn(shelf, "s", f"{number} " + "y" * 200) as turn:
+            turn.extend("z" * 200)
+            await turn.complete()
+    reply = (await client.inference.generate("ab", session_id="s", max_tokens=1)).replies[0]
+    assert reply.num_dropped_messages == 80 and max(counted) <= CONTEXT * 64 + 100
 
 
 async def test_tenants_share_no_prefixes_and_no_conversations(tmp_path: Path) -> None:

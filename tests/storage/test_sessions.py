@@ -88,6 +88,26 @@ async def test_a_reply_that_breaks_off_keeps_what_was_sampled(turns: Turns, read
     assert (await said(reader, "s"))[2:] == [("user", "again", False), ("assistant", "well", False)]
 
 
+async def test_a_turn_that_is_withdrawn_never_was(turns: Turns, reader: SessionReader) -> None:
+    async with turns.turn(ALICE, "s", "refused") as turn:
+        await turn.withdraw()
+        await turn.withdraw()
+    assert (await reader.list(ALICE)).sessions == []
+    await say(turns, "s", "one", "1")
+    async with turns.turn(ALICE, "s", "refused") as turn:
+        await turn._save(incomplete=True, renew_s=30.0)  # as a turn that waited long has done
+        await turn.withdraw()
+    assert await said(reader, "s") == [("user", "one", False), ("assistant", "1", False)]
+    await say(turns, "s", "two", "2")
+    assert [content for _, content, _ in await said(reader, "s")] == ["one", "1", "two", "2"]
+    assert (await reader.get(ALICE, "s")).session.num_messages == 4
+    async with turns.turn(ALICE, "s", "late") as turn:
+        await reader.delete(ALICE, "s")
+        await say(turns, "other", "x", "y")
+        await turn.withdraw()
+    assert [session.session_id for session in (await reader.list(ALICE)).sessions] == ["other"]
+
+
 async def test_a_cancelled_call_keeps_what_was_sampled(turns: Turns, reader: SessionReader) -> None:
     reached = asyncio.Event()
 

@@ -16,14 +16,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gradwire.server.domain.caller import Caller
-from gradwire.server.domain.deployments import Deployment, LanguageModel
-from gradwire.server.domain.params import resolve
-from gradwire.server.domain.registry import SamplingJob
+from gradwire.server.domain.deployments import Deployment
+from gradwire.server.domain.prompting import Asked
 from gradwire.server.domain.sampling import cache_salt, join, sample
 from gradwire.server.domain.sessions import MemoryScope, Message, shelf_of
 from gradwire.server.domain.turns import Turn, Turns
-from gradwire.server.domain.window import Window, fit
-from gradwire.server.engines.base import SamplerEngine
 from gradwire.server.engines.sampling import (
     CompletionDelta,
     FinishReason,
@@ -31,7 +28,7 @@ from gradwire.server.engines.sampling import (
     SamplingParams,
     TokenIds,
 )
-from gradwire.server.errors import FieldViolation, InvalidArgument
+from gradwire.server.errors import GradwireError, InvalidArgument
 
 _ids = itertools.count(1)
 _BROKEN = (FinishReason.ABORT, FinishReason.ERROR)
@@ -107,7 +104,7 @@ class Replier:
         if session_id is not None and len(prompts) > 1:
             raise InvalidArgument.at("prompts", f"are {len(prompts)}; a turn of session_id takes exactly one")
         began = time.perf_counter()
-        asked = [_Asked(caller, deployment, text, f"prompts[{i}]", given, False) for i, text in enumerate(prompts)]
+        asked = [Asked(caller, deployment, text, f"prompts[{i}]", given, False) for i, text in enumerate(prompts)]
         if len(asked) == 1:
             return Replies([await self._one(asked[0], session_id)], time.perf_counter() - began)
         try:
@@ -131,9 +128,9 @@ class Replier:
         marked. The message is stored before the first event, the reply before the last. Raises InvalidArgument
         (PROMPT_TOO_LONG; nothing is stored), Unavailable, Aborted when the conversation was deleted meanwhile.
         """
-        return self._events(_Asked(caller, deployment, prompt, "prompt", given, True), session_id)
+        return self._events(Asked(caller, deployment, prompt, "prompt", given, True), session_id)
 
-    async def _one(self, asked: _Asked, session_id: str | None) -> Reply:
+    async def _one(self, asked: Asked, session_id: str | None) -> Reply:
         start: ReplyStart | None = None
         end: ReplyEnd | None = None
         deltas: list[CompletionDelta] = []
@@ -149,7 +146,7 @@ class Replier:
         assert start is not None and end is not None and deltas, "an engine ends with a delta that says why"
         return Reply(asked.prompt, join(deltas), start, end)
 
-    async def _events(self, asked: _Asked, session_id: str | None) -> AsyncGenerator[ReplyEvent, None]:
+    async def _events(self, asked: Asked, session_id: str | None) -> AsyncGenerator[ReplyEvent, None]:
         await asyncio.to_thread(asked.check)
         scope = asked.deployment.memory_scope
         if scope is MemoryScope.NONE:
@@ -164,77 +161,19 @@ class Replier:
             self._turns.turn(shelf, session_id, asked.prompt) as turn,
             aclosing(_sampled(asked, turn.history, turn.session_id, turn.num_older, turn)) as events,
         ):
-            async for event in events:
-                yield event
-
-
-class _Asked:
-    """A message to a deployment. Counting its tokens blocks: use a thread."""
-
-    def __init__(
-        self, caller: Caller, deployment: Deployment, prompt: str, path: str, given: Mapping[str, Any], stream: bool
-    ) -> None:
-        source, job = deployment.source, deployment.job
-        assert isinstance(source, LanguageModel) and job is not None, "`Deployment.require` has seen to it"
-        self.caller = caller
-        self.deployment = deployment
-        self.prompt = prompt
-        self.path = path
-        self.stream = stream
-        self.job: SamplingJob = job
-        self.engine: SamplerEngine = job.engine
-        self._system = [Message("system", source.system_prompt)] if source.system_prompt else []
-        job.require_working()
-        self.params = resolve({**source.params, **given}, max_log_probs=self.engine.info.max_log_probs)
-        if self.params.n != 1:
-            raise InvalidArgument.at("params.n", f"is {self.params.n}; a conversation has one reply")
-        if self.params.prompt_log_probs is not None:
-            raise InvalidArgument.at("params.prompt_log_probs", "is not for replies; score texts with SamplingService")
-
-    def check(self) -> None:
-        """Raises InvalidArgument when the message cannot be answered, whatever stands before it."""
-        try:
-            self.prompt.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidArgument.at(self.path, "holds half a character (a lone surrogate)") from error
-        if not self.prompt.strip():
-            raise InvalidArgument.at(self.path, "is empty")
-        self._fit([Message("user", self.prompt)], self.engine.info.max_model_len - 1)
-
-    def window(self, history: Sequence[Message]) -> Window:
-        """The messages that go into the prompt: a part of the context is left to the reply."""
-        context = self.engine.info.max_model_len
-        room = min(self.params.max_tokens, max(1, context // 4))
-        try:
-            return self._fit(history, context - room)
-        except InvalidArgument as error:
-            if error.reason != "PROMPT_TOO_LONG":
+            sampling = False
+            try:
+                async for event in events:
+                    sampling = True
+                    yield event
+            except GradwireError:
+                if not sampling:  # refused, as by a sampler that sleeps: asked again, it must not be there twice
+                    await turn.withdraw()
                 raise
-        # The last message alone leaves the reply less than that, but it fits: `check` has seen to it.
-        last = self._fit(history[-1:], context - 1)
-        return replace(last, num_dropped_messages=len(history) - 1)
-
-    def tokens(self, messages: Sequence[Message]) -> TokenIds:
-        """The prompt: by the model's chat template; without one, the texts with a newline between."""
-        if not self.engine.info.has_chat_template:
-            return self.engine.tokenize("\n".join(message.content for message in messages))
-        return self.engine.apply_chat_template([{"role": m.role, "content": m.content} for m in messages])
-
-    def _fit(self, history: Sequence[Message], budget: int) -> Window:
-        try:
-            return fit([*self._system, *history], lambda messages: len(self.tokens(messages)), budget)
-        except InvalidArgument as error:
-            violations = [FieldViolation(self.path, v.description) for v in error.violations]
-            raise InvalidArgument(violations, reason=error.reason) from error
-
-    def prepare(self, history: Sequence[Message]) -> tuple[Window, TokenIds]:
-        """Window and prompt."""
-        window = self.window(history)
-        return window, self.tokens(window.messages)
 
 
 async def _sampled(
-    asked: _Asked, history: Sequence[Message], session_id: str, num_older: int, turn: Turn | None
+    asked: Asked, history: Sequence[Message], session_id: str, num_older: int, turn: Turn | None
 ) -> AsyncGenerator[ReplyEvent, None]:
     """Sample the reply to the last message of `history`, into `turn` where it is stored."""
     window, tokens = await asyncio.to_thread(asked.prepare, history)
@@ -266,7 +205,7 @@ async def _sampled(
     yield ReplyEnd(last.finish_reason, last.stop_reason, num_tokens, len(tokens), num_cached)
 
 
-def _request(asked: _Asked, tokens: TokenIds) -> SampleRequest:
+def _request(asked: Asked, tokens: TokenIds) -> SampleRequest:
     return SampleRequest(
         request_id=f"reply-{next(_ids)}",
         prompt_token_ids=np.asarray(tokens, np.int32),

@@ -100,6 +100,9 @@ class SessionStore(Protocol):
         """Store the reply so far; None ends the turn, seconds renew its lease. False: the lease is lost, nothing is
         stored."""
 
+    async def withdraw(self, lease: TurnLease) -> None:
+        """Undo `begin_turn`, with a conversation that it began. Does nothing when the lease is lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:

@@ -78,6 +78,13 @@ class Turn:
         if not self._lost:
             await self._save(incomplete=True, renew_s=None)
 
+    async def withdraw(self) -> None:
+        """Take the user's message back and end the turn: it was refused before anything was sampled.
+
+        Raises Unavailable; the turn then breaks off with an empty reply.
+        """
+        await asyncio.shield(asyncio.ensure_future(self._withdraw_in_order()))
+
     async def keep(self) -> None:
         """Save what is new and renew the lease, until cancelled."""
         renewed = time.monotonic()
@@ -92,6 +99,12 @@ class Turn:
                 return  # `complete` will say so
             except Unavailable:
                 log.warning("a reply could not be saved on its way; trying again")
+
+    async def _withdraw_in_order(self) -> None:
+        async with self._saving:
+            if not self._ended and not self._lost:
+                await self._store.withdraw(self._lease)
+                self._ended = True
 
     async def _save(self, *, incomplete: bool, renew_s: float | None) -> None:
         # As a task of its own: a call that is cancelled here must not leave unknown what is stored.

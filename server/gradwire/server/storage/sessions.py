@@ -115,6 +115,22 @@ class DatabaseSessions:
 
         return await self._database.write(work)
 
+    async def withdraw(self, lease: TurnLease) -> None:
+        """Take the turn's messages back, and a conversation that has no other."""
+        first = lease.position - 1
+
+        async def work(connection: AsyncConnection) -> None:
+            mine = (sessions.c.id == lease.session, sessions.c.turn_id == lease.turn_id)
+            if first == 0:
+                await connection.execute(sessions.delete().where(*mine))
+                return
+            kept = {"num_messages": first, "turn_id": None, "turn_expires_at": None}
+            if (await connection.execute(sessions.update().where(*mine).values(**kept))).rowcount:
+                taken_back = (messages.c.session == lease.session, messages.c.position >= first)
+                await connection.execute(messages.delete().where(*taken_back))
+
+        await self._database.write(work)
+
 
 def _on(shelf: Shelf) -> tuple[sa.ColumnElement[bool], ...]:
     return (
