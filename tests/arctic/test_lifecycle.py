@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import ray
 
-from gradwire.client import InvalidArgumentError, NotFoundError
+from gradwire.client import Client, InvalidArgumentError, NotFoundError
 from gradwire.client.arctic import (
     ArcticRLClient,
     ArcticRLClientConfig,
@@ -191,6 +191,16 @@ def test_a_server_that_does_not_start_says_why() -> None:
     config = ArcticRLClientConfig(model_name="tiny", sampling_gpus=1, server_logs=False, startup_timeout=0.1)
     with pytest.raises(TimeoutError, match="startup_timeout"):
         create_arctic_rl_client(config)
+
+
+@pytest.mark.filterwarnings("ignore::gradwire.client.arctic.ArcticRLWarning")
+def test_jobs_that_are_not_ready_in_time_are_no_ones(owner: ArcticRLClient) -> None:
+    config = ArcticRLClientConfig(model_name="tiny", comm_protocol="ray", training_gpus=1, job_ready_timeout=1.0)
+    with pytest.raises(TimeoutError, match=r"job_ready_timeout, 1\.0 s"):
+        create_arctic_rl_client(config, owner.get_server_state())
+    with Client(owner.get_server_state()["grpc"]) as client:
+        mine = {owner.training_job_id, owner.sampling_job_id, owner.log_prob_job_id}
+        assert {job.job_id for job in client.jobs.list()} == mine
 
 
 def test_a_server_ends_with_its_owner_however_that_ends() -> None:

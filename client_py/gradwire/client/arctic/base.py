@@ -11,6 +11,7 @@ import asyncio
 import warnings
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -19,7 +20,7 @@ from gradwire.client.aio.client import AsyncClient
 from gradwire.client.arctic.attach import Attachment, ServerState, attach
 from gradwire.client.arctic.config import ArcticRLClientConfig, CommProtocol
 from gradwire.client.arctic.jobs import JobPlan, default_temperature, plan_jobs
-from gradwire.client.errors import CallCancelledError, NotFoundError, UnavailableError
+from gradwire.client.errors import CallCancelledError, DeadlineExceededError, NotFoundError, UnavailableError
 from gradwire.client.sync.portal import Portal
 from gradwire.client.types.jobs import JobKind
 
@@ -65,12 +66,23 @@ class ArcticRLBase:
         if self._config.is_reconnect:
             await self._find_jobs()
             return
-        created = await self._client.jobs.create(
-            training=plan.training,
-            sampling=plan.sampling,
-            log_prob=plan.log_prob,
-            timeout=self._config.job_ready_timeout,
-        )
+        begun: list[int] = []
+        try:
+            created = await self._client.jobs.create(
+                training=plan.training,
+                sampling=plan.sampling,
+                log_prob=plan.log_prob,
+                on_progress=lambda line: begun.append(line.job_id),
+                timeout=self._config.job_ready_timeout,
+            )
+        except DeadlineExceededError as late:
+            # The server goes on for whoever asks again, which nobody will. The latest is the one that is starting.
+            for number in sorted(set(begun), reverse=True):
+                with suppress(NotFoundError):
+                    await self._client.jobs.destroy(number)
+            raise TimeoutError(
+                f"the jobs were not ready within job_ready_timeout, {self._config.job_ready_timeout} s"
+            ) from late
         self._jobs = {job.kind: job.job_id for job in created}
 
     async def _find_jobs(self) -> None:
