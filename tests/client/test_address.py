@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradwire.client import AsyncClient, Client, TLSConfig
-from gradwire.client._core.address import parse_address
+from gradwire.client._core.address import parse_address, reachable
 from tests.client.fake import Fake
 
 
@@ -104,3 +104,17 @@ async def test_unix_socket(tmp_path: object) -> None:
     async with AsyncClient(path, token="allowed") as client:
         assert (await client.sampling.generate("hi")).text == "hello"
     await fake.stop()
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "found"),
+    [
+        ("127.0.0.1:50051", "http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("gpu.example.com:443", "https://0.0.0.0:8443", "https://gpu.example.com:8443"),
+        ("[::1]:9", "http://[::]:8080", "http://[::1]:8080"),
+        ("http://10.0.0.5:80", "http://127.0.0.1:8080", "http://10.0.0.5:80"),
+        ("unix:///run/g.sock", "http://0.0.0.0:1", "http://0.0.0.0:1"),
+    ],
+)
+def test_a_url_that_a_server_gives_of_itself_is_made_reachable(address: str, url: str, found: str) -> None:
+    assert reachable(url, parse_address(address)) == found

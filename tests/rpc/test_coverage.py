@@ -57,6 +57,6 @@ def test_the_list_of_services_is_that_of_the_protos() -> None:
 
 
 def test_each_service_of_the_contract_has_a_scope() -> None:
-    of_other_doors = {"gradwire.openai.v1"}
+    of_other_doors = {"gradwire.openai.v1", "gradwire.arena.v1"}
     services = {s.full_name for file in SERVED for s in file.services_by_name.values()}
     assert set(auth._SCOPES) == services | of_other_doors

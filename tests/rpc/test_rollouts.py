@@ -269,6 +269,17 @@ async def test_a_reader_who_leaves_is_marked(played: Played) -> None:
     (call,) = (await played.get(rollout)).calls
     assert (call.status, call.HasField("step")) == (ABANDONED, False)
     assert (await played.get(rollout)).rollout.outcome == 0
+    await played.finish(rollout)
+    async with played.http.get("/metrics") as page:
+        lines = (await page.text()).splitlines()
+    held = played.served.app.rollouts.num_bytes
+    assert held == 3 * 4 + 2 * 8  # ids of the prompt; ids and log-probs of what was sampled
+    for line in (
+        'gradwire_ended_rollouts_total{outcome="ok"} 1.0',
+        "gradwire_rollouts 1.0",
+        f"gradwire_rollout_bytes {held}.0",
+    ):
+        assert line in lines
 
 
 @pytest.mark.parametrize("stream", [False, True])

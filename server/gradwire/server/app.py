@@ -122,8 +122,11 @@ class App:
                 settings.limits.max_rollouts,
                 settings.limits.max_rollout_bytes,
                 settings.limits.rollout_retention_seconds,
-            )
+            ),
+            self._metrics.rollout_ended,
         )
+        self._metrics.rollouts.set_function(self.rollouts.__len__)
+        self._metrics.rollout_bytes.set_function(lambda: self.rollouts.num_bytes)
         self.jobs.on_destroy += [self._updates.forget, self._sync.forget, self.rollouts.end_job]
         self.jobs.on_sleep += [self._sync.release]
         self._database = Database(database_url(settings.database.get_secret_value(), settings.data_dir))

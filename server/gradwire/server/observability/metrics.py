@@ -23,6 +23,16 @@ class CallMetrics:
             "gradwire_auth_failures", "Callers that were refused, by reason", ["reason"], registry=registry
         )
 
+        self._ended_rollouts = Counter(
+            "gradwire_ended_rollouts", "Rollouts that ended, by outcome", ["outcome"], registry=registry
+        )
+        self.rollouts = Gauge("gradwire_rollouts", "Rollouts that are held, open and ended", registry=registry)
+        self.rollout_bytes = Gauge("gradwire_rollout_bytes", "Bytes that rollouts hold", registry=registry)
+
+    def rollout_ended(self, outcome: str) -> None:
+        """A rollout ended."""
+        self._ended_rollouts.labels(outcome).inc()
+
     def begin(self, method: str) -> None:
         """A call began."""
         self._active.labels(method).inc()

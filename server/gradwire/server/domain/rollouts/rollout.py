@@ -232,7 +232,7 @@ class Rollout:
         self._seal(call, CallStatus.FAILED, error.message if isinstance(error, GradwireError) else "internal error")
         internal = not isinstance(error, GradwireError) or error.code == "INTERNAL"
         dead = self.job.state is JobState.FAILED
-        call.server_failed = internal or dead or isinstance(error, Unavailable)
+        call.server_failed = internal or dead or isinstance(error, (Unavailable, ResourceExhausted))
         if (internal or dead) and self.end is None:
             reason = f"{self.job.name} failed: {self.job.error}" if dead else "the server failed to answer a call"
             self._finish(End(Outcome.INFRA_ERROR, reason))

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from gradwire.server.domain.registry import AnyJob, SamplingJob
 from gradwire.server.domain.rollouts.following import Limits, Requests, Wanted, Watch
@@ -17,9 +17,10 @@ from gradwire.server.errors import NotFound, ResourceExhausted
 class Shelf:
     """One tenant's rollouts."""
 
-    def __init__(self, tenant: str, limits: Limits) -> None:
+    def __init__(self, tenant: str, limits: Limits, ended: Callable[[str], None]) -> None:
         self._tenant = tenant
         self._limits = limits
+        self._when_ended = ended
         self._rollouts: dict[str, Rollout] = {}
         self._expiries: dict[str, asyncio.TimerHandle] = {}
         self._ended: OrderedDict[str, Rollout] = OrderedDict()  # not collected yet, the first to end at the head
@@ -30,6 +31,14 @@ class Shelf:
         self._watches: set[Watch] = set()
         self._opens, self._collects = Requests(), Requests()
         self._num_bytes = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that are held."""
+        return self._num_bytes
+
+    def __len__(self) -> int:
+        return len(self._rollouts)
 
     # Opening and finding
 
@@ -114,6 +123,7 @@ class Shelf:
         if rollout.end is not None and rollout.rollout_id not in self._expiries:
             self._ended[rollout.rollout_id] = rollout
             self._open[rollout.group] -= 1
+            self._when_ended(rollout.end.outcome)
             self._expire_later(rollout)
         if news:
             self._tell(rollout)
@@ -243,17 +253,26 @@ class Shelf:
 
 
 class RolloutStore:
-    """All shelves."""
+    """All shelves. `ended` is told the outcome of each rollout that ends."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, limits: Limits, ended: Callable[[str], None]) -> None:
+        self._limits = limits
+        self._ended = ended
         self._shelves: dict[str, Shelf] = {}
 
     def shelf(self, tenant: str) -> Shelf:
         """A tenant's."""
         if tenant not in self._shelves:
-            self._shelves[tenant] = Shelf(tenant, self._limits)
+            self._shelves[tenant] = Shelf(tenant, self._limits, self._ended)
         return self._shelves[tenant]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that are held."""
+        return sum(shelf.num_bytes for shelf in self._shelves.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._shelves.values()))
 
     async def end_job(self, job: AnyJob) -> None:
         """A hook of the registry: the job was destroyed."""
