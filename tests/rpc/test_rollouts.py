@@ -16,7 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode, aio
 
 from gradwire.server.domain.rollouts.calls import Asked
-from gradwire.server.engines.sampling import CompletionDelta, SampleEvent
+from gradwire.server.engines.sampling import CompletionDelta, FinishReason, SampleEvent
 from gradwire.server.errors import InvalidArgument, Unavailable
 from gradwire.v1 import job_pb2, sampling_params_pb2, sampling_pb2
 from gradwire.v1 import rollout_pb2 as pb
@@ -232,8 +232,13 @@ async def test_a_deadline_ends_the_rollout_and_its_calls(played: Played, stream:
     else:
         assert (status, answer["error"]["code"]) == (504, "rollout_ended")
     assert played.engine.ended == 1
+    timeout = pb.ROLLOUT_OUTCOME_TIMEOUT
+    await played.finish(rollout, timeout, reward=-1.0)
+    again = pb.FinishRolloutRequest(rollout_id=rollout.rollout_id, outcome=timeout, reward=-2)
+    assert (await failure(played.rpc.FinishRollout(again))).reason == "ROLLOUT_ENDED"
     found = await played.get(rollout, with_tokens=True)
-    assert found.rollout.outcome == pb.ROLLOUT_OUTCOME_TIMEOUT
+    assert (found.rollout.outcome, found.rollout.reward) == (timeout, -1)
+    assert "deadline" in found.rollout.reason
     assert [call.status for call in found.calls] == [ABANDONED]
     (collected,) = await played.collect()
     assert (list(collected.rows), [d.num_tokens for d in collected.dropped]) == ([], [2] if stream else [])
@@ -273,7 +278,7 @@ async def test_a_reader_who_leaves_is_marked(played: Played) -> None:
     async with played.http.get("/metrics") as page:
         lines = (await page.text()).splitlines()
     held = played.served.app.rollouts.num_bytes
-    assert held == 3 * 4 + 2 * 8  # ids of the prompt; ids and log-probs of what was sampled
+    assert held == 1024 + 3 * 4 + 2 * 8  # a call; ids of its prompt; ids and log-probs of what was sampled
     for line in (
         'gradwire_ended_rollouts_total{outcome="ok"} 1.0',
         "gradwire_rollouts 1.0",
@@ -302,6 +307,36 @@ async def test_a_request_sent_twice_is_served_once(played: Played, header: str, 
         assert (status, answer["error"]["code"]) == (409, "idempotency_key_reused")
     else:
         assert (status, len((await played.get(rollout)).calls)) == (200, 2)
+
+
+async def test_a_named_request_is_served_anew_when_its_first_attempt_is_left(played: Played) -> None:
+    played.engine.gate = asyncio.Semaphore(1)
+    (rollout,) = await played.open()
+    headers = {"idempotency-key": "once"}
+    async with played.http.post(path(rollout), json={"prompt": "abc", "stream": True}, headers=headers) as response:
+        await response.content.readline()
+        follower = asyncio.ensure_future(played.call(path(rollout), stream=True, headers=headers))
+        await asyncio.sleep(0.1)
+    status, answer = await follower
+    assert status == 503 or "first_attempt_left" in answer
+    played.engine.gate = None
+    status, answer = await played.call(path(rollout), stream=True, headers=headers)
+    assert (status, "[DONE]" in answer) == (200, True)
+    assert [call.status for call in (await played.get(rollout)).calls] == [ABANDONED, DONE]
+
+
+async def test_a_reader_who_stops_at_the_last_token_has_its_answer(played: Played) -> None:
+    (rollout,) = await played.open()
+    shelf = played.served.app.rollouts.shelf("local")
+    kept = shelf.get(rollout.rollout_id)
+    with kept.recording(Asked("r", "completions")) as call:
+        last = CompletionDelta(
+            0, 0, np.array([1], np.int32), "", np.zeros(1, np.float32), finish_reason=FinishReason.STOP
+        )
+        kept.observer(call)(0, np.zeros(3, np.int32), SampleEvent((last,)))
+        ended = await played.finish(rollout, step_rewards=[pb.StepReward(reward=1)])
+    assert (ended.outcome, ended.step_rewards[0].reward) == (OK, 1)
+    assert [call.status for call in (await played.get(rollout)).calls] == [DONE]
 
 
 async def test_a_retry_without_a_name_is_marked(played: Played) -> None:
@@ -334,6 +369,7 @@ async def test_a_failure_of_the_server_is_no_failure_of_the_policy(
         env, infra = pb.ROLLOUT_OUTCOME_ENV_ERROR, pb.ROLLOUT_OUTCOME_INFRA_ERROR
         ended = await played.finish(rollout, env, reason="the agent died of it")
         assert ended.outcome == (infra if isinstance(error, Unavailable) else env)
+        assert await played.finish(rollout, env, reason="the agent died of it") == ended
 
 
 async def test_a_dead_engine_ends_its_rollouts(played: Played) -> None:

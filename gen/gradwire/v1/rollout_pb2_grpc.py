@@ -116,7 +116,8 @@ class RolloutServiceServicer(object):
 
     def FinishRollout(self, request, context):
         """End a rollout. Its calls that are under way end, and are marked abandoned. The same again is fine;
-        another end is FAILED_PRECONDITION (ROLLOUT_ENDED), whose metadata says which outcome it has.
+        another end is FAILED_PRECONDITION (ROLLOUT_ENDED), whose metadata says which outcome it has. One that
+        the server ended takes rewards that come with the same outcome, once and until it is collected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

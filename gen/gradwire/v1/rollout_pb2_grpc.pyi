@@ -57,7 +57,8 @@ class RolloutServiceStub:
         gradwire.v1.rollout_pb2.FinishRolloutResponse,
     ]
     """End a rollout. Its calls that are under way end, and are marked abandoned. The same again is fine;
-    another end is FAILED_PRECONDITION (ROLLOUT_ENDED), whose metadata says which outcome it has.
+    another end is FAILED_PRECONDITION (ROLLOUT_ENDED), whose metadata says which outcome it has. One that
+    the server ended takes rewards that come with the same outcome, once and until it is collected.
     """
 
     CollectRollouts: grpc.UnaryStreamMultiCallable[
@@ -119,7 +120,8 @@ class RolloutServiceAsyncStub:
         gradwire.v1.rollout_pb2.FinishRolloutResponse,
     ]
     """End a rollout. Its calls that are under way end, and are marked abandoned. The same again is fine;
-    another end is FAILED_PRECONDITION (ROLLOUT_ENDED), whose metadata says which outcome it has.
+    another end is FAILED_PRECONDITION (ROLLOUT_ENDED), whose metadata says which outcome it has. One that
+    the server ended takes rewards that come with the same outcome, once and until it is collected.
     """
 
     CollectRollouts: grpc.aio.UnaryStreamMultiCallable[
@@ -189,7 +191,8 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[gradwire.v1.rollout_pb2.FinishRolloutResponse, collections.abc.Awaitable[gradwire.v1.rollout_pb2.FinishRolloutResponse]]:
         """End a rollout. Its calls that are under way end, and are marked abandoned. The same again is fine;
-        another end is FAILED_PRECONDITION (ROLLOUT_ENDED), whose metadata says which outcome it has.
+        another end is FAILED_PRECONDITION (ROLLOUT_ENDED), whose metadata says which outcome it has. One that
+        the server ended takes rewards that come with the same outcome, once and until it is collected.
         """
 
     @abc.abstractmethod

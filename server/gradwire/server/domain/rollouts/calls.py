@@ -93,7 +93,8 @@ class Call:
         """It has ended; nothing is noted any more. Only the first end counts."""
         if self.status is not CallStatus.RUNNING:
             return
-        self.status, self.error, self.ended, self.ended_at = status, error, turn, time.time()
+        self.status, self.error, self.ended_at = status, error, time.time()
+        self.ended = self.ended or turn
         for exchange in self.exchanges.values():
             exchange.completions()  # in one piece: many small ones take a hundred times the memory
 

@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from gradwire.server.domain.jobs import JobState
@@ -28,6 +28,7 @@ from gradwire.server.errors import (
 
 DEFAULT_TIMEOUT_S = 3600.0
 MOST_CALLS = 10_000
+_CALL_BYTES = 1024  # of a call's record, beside its tokens
 
 
 class Outcome(StrEnum):
@@ -81,6 +82,7 @@ class Rollout:
         self.calls: list[Call] = []
         self.answers = Answers()
         self.end: End | None = None
+        self._asked: End | None = None  # by `finish`
         self.opened_at = time.time()
         self.ended_at: float | None = None
         self.collected_at: float | None = None
@@ -132,7 +134,7 @@ class Rollout:
         call = Call(len(self.calls), asked, next(self._turns))
         self.calls.append(call)
         self._running[call.index] = task
-        self._note()
+        self._note(_CALL_BYTES)
         try:
             yield call
         except asyncio.CancelledError:
@@ -155,6 +157,8 @@ class Rollout:
 
         def observe(number: int, prompt: TokenIds, event: SampleEvent) -> None:
             tokens, size = call.observe(number, prompt, event)
+            if call.finished:  # from now on a caller may go on from it, before its last line is sent
+                call.ended = next(self._turns)
             self.num_sampled_tokens += tokens
             self._note(size, news=False)
 
@@ -165,21 +169,33 @@ class Rollout:
         self._note(size, news=False)
 
     def finish(self, end: End) -> None:
-        """End it. The same again is fine; FailedPrecondition when it ended otherwise."""
+        """End it. The same again is fine; FailedPrecondition when it ended otherwise.
+
+        One that the server ended takes the rewards that come with the same outcome, once and until it is collected.
+        """
         if self.end is None:
+            self._settle()
             self._check(end)
+            self._asked = end
             if end.outcome is Outcome.ENV_ERROR and self.calls and self.calls[-1].server_failed:
-                text = f"the server failed a call, and then: {end.reason}"
-                end = End(Outcome.INFRA_ERROR, text, end.reward, end.step_rewards)
+                end = replace(end, outcome=Outcome.INFRA_ERROR, reason=f"the server failed a call: {end.reason}")
             self._finish(end)
-        elif end != self.end:
-            raise FailedPrecondition(
-                "ROLLOUT_ENDED",
-                f"rollout {self.rollout_id} has ended already: {self.end.outcome}"
-                + (f" ({self.end.reason})" if self.end.reason else ""),
-                subject=f"rollout/{self.rollout_id}",
-                metadata={"outcome": self.end.outcome},
-            )
+        elif self._asked is None and end.outcome is self.end.outcome and self.collected_at is None:
+            self._check(end)
+            self._asked = end
+            self.end = replace(self.end, reward=end.reward, step_rewards=end.step_rewards)
+            self._note()
+        elif end != self._asked:
+            raise self._ended_otherwise(self.end)
+
+    def _ended_otherwise(self, end: End) -> FailedPrecondition:
+        reason = f" ({end.reason})" if end.reason else ""
+        return FailedPrecondition(
+            "ROLLOUT_ENDED",
+            f"rollout {self.rollout_id} has ended already: {end.outcome}{reason}",
+            subject=f"rollout/{self.rollout_id}",
+            metadata={"outcome": end.outcome},
+        )
 
     def cancel(self, reason: str) -> None:
         """End it as cancelled, if it is open."""
@@ -224,7 +240,7 @@ class Rollout:
         current = asyncio.current_task() if running else None
         for index, task in running.items():
             self._leave(self.calls[index])
-            if task is not current:
+            if task is not current and not self.calls[index].finished:  # else it only has its last lines to send
                 task.cancel()
         self._note(-self.answers.clear())
 
@@ -236,6 +252,12 @@ class Rollout:
         if (internal or dead) and self.end is None:
             reason = f"{self.job.name} failed: {self.job.error}" if dead else "the server failed to answer a call"
             self._finish(End(Outcome.INFRA_ERROR, reason))
+
+    def _settle(self) -> None:
+        """Who finishes a rollout has read the answers that are whole, though their last lines may be on their way."""
+        for index in self._running:
+            if self.calls[index].finished:
+                self._leave(self.calls[index])
 
     def _leave(self, call: Call) -> None:
         # What was sampled to its end was answered, whether or not its reader waited for the last line.

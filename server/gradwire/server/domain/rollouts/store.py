@@ -53,6 +53,7 @@ class Shelf:
         for spec in specs:
             rollout = Rollout(f"ro-{secrets.token_hex(12)}", self._tenant, job, spec, self._changed)
             self._rollouts[rollout.rollout_id] = rollout
+            rollout.hold(sum(len(text) for pair in spec.labels.items() for text in pair))
             for counter in (self._opened, self._held, self._open):
                 counter[rollout.group] += 1
             made.append(rollout)
