@@ -91,6 +91,13 @@ def test_run_makes_a_deployment_the_current_one(cli: Cli, fake: FakeAgent, monke
     assert fake.requests["GenerateReplyStream"][0].deployment_id == "chat"
 
 
+def test_a_token_comes_from_a_file(cli: Cli, fake: FakeAgent, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    assert cli("status", "--token-file", str(tmp_path / "token"))[0] == 0
+    assert fake.metadata[0]["authorization"] == "Bearer secret"
+    assert "No such file" in cli("status", "--token-file", str(tmp_path / "gone"))[2]
+
+
 def test_status(cli: Cli, fake: FakeAgent) -> None:
     code, out, _ = cli("status")
     assert code == 0 and ["kind", "language", "model"] in [line.split() for line in out.splitlines()]

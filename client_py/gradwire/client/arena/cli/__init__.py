@@ -1,8 +1,8 @@
 """`gradwire agent run | generate | status | sessions ...`: talk to a deployed agent from a shell.
 
 A conversation goes on from one `generate` to the next; `sessions` lists, resumes, clears and deletes them. Credentials
-come from the environment alone (ARENA_API_KEY, or ARENA_ORG_KEY and ARENA_EXTERNAL_USER_ID, or GRADWIRE_TOKEN): other
-users of a machine see a command's flags. With --json only JSON goes to stdout.
+come from a file or the environment (ARENA_API_KEY, or ARENA_ORG_KEY and ARENA_EXTERNAL_USER_ID, or GRADWIRE_TOKEN):
+other users of a machine see a command's flags. With --json only JSON goes to stdout.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ def _common(action: argparse.ArgumentParser) -> None:
         "deployment", nargs="?", help="its name or endpoint (the one of `run`, or the server's only one)"
     )
     action.add_argument("--json", action="store_true", help="for programs")
-    action.add_argument("--address", help="of the server (GRADWIRE_ADDRESS, 127.0.0.1:50051)")
+    action.add_argument("--address", "--server", help="of the server (GRADWIRE_ADDRESS, 127.0.0.1:50051)")
+    action.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="holds the token (ARENA_API_KEY, GRADWIRE_TOKEN)"
+    )
     action.add_argument("--ca", type=Path, metavar="FILE.pem", help="certificates that the server's descends from")
     action.add_argument(
         "--timeout", type=float, default=30.0, metavar="SECONDS", help="of a call, or of a silence (30)"

@@ -22,6 +22,7 @@ class Opened:
         self.agent = Agent(
             base,
             deployment=deployment,
+            api_key=args.token_file.read_text().strip() if args.token_file else None,
             timeout=args.timeout,
             tls=TLSConfig(root_certificates=args.ca) if args.ca else None,
         )

@@ -47,7 +47,9 @@ def session_list(found: Sequence[SessionInfo], current: str | None) -> None:
 def session_detail(found: SessionDetail) -> None:
     """A chat with its messages."""
     count = len(found.messages)
-    print(f"session {found.session_id} · {count} message{'s' * (count != 1)} · updated {_time(found.last_updated)}")
+    facts = [f"session {found.session_id}", f"{count} message{'s' * (count != 1)}"]
+    facts += [f"updated {_time(found.last_updated)}"] if found.last_updated else []
+    print(" · ".join(facts))
     for message in found.messages:
         print(f"\n{message.role}{' (broke off)' if message.incomplete else ''}")
         print("\n".join(f"  {line}" for line in message.content.splitlines()))
