@@ -108,7 +108,7 @@ async def test_a_deadline_ends_a_call_and_so_does_cancelling(completions: Comple
     long = {"prompt": "x", "max_tokens": 1900, "n": 8, "min_tokens": 1900}
     with deadline_in(0.1):
         late = completions(long)
-    with pytest.raises(TimeoutError, match=r"no answer within 0\.1 s"):
+    with pytest.raises(TimeoutError, match="gave no answer within"):
         await late
     task = asyncio.create_task(completions(long))
     await asyncio.sleep(0.05)

@@ -57,6 +57,7 @@ def test_what_clients_send_by_themselves_is_taken_and_detokenize_changes_nothing
         ({"prompt": "a", "min_p": 1.1}, "min_p", "between 0 and 1"),
         ({"prompt": "a", "max_tokens": 64_001}, "max_tokens", "between 1 and 64000"),
         ({"prompt": "a", "min_tokens": -1}, "min_tokens", "between 0 and 64000"),
+        ({"prompt": "a", "min_tokens": 129}, "min_tokens", "at most max_tokens, 128"),
         ({"prompt": "a", "frequency_penalty": -2.1}, "frequency_penalty", "between -2 and 2"),
         ({"prompt": "a", "presence_penalty": "1"}, "presence_penalty", "must be a number, got str"),
         ({"prompt": "a", "seed": 65_536}, "seed", "between -65535 and 65535"),

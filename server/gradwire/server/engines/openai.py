@@ -35,6 +35,7 @@ class OpenAiCall:
     cache_salt: str | None = None  # requests with different salts share no prefix cache
     observer: Observer | None = None
     adapter: str = ""  # of `SamplerEngine.update_adapter`; empty: the model itself
+    fit_tokens: bool = False  # max_tokens and min_tokens are cut to what the model has room for, and no error
     counter: Callable[[int], None] | None = None  # told how many tokens each prompt's completions had
 
 

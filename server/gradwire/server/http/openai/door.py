@@ -21,7 +21,7 @@ from gradwire.server.http.connect.body import Body, BodyLimits
 from gradwire.server.http.connect.replies import Send
 from gradwire.server.http.openai.errors import body_of, headers_of, status_of
 from gradwire.server.http.openai.paths import Target, rollout_of, target_of
-from gradwire.server.http.openai.profiles import PROFILES, READERS
+from gradwire.server.http.openai.profiles import DOCUMENTED, PROFILES, READERS
 from gradwire.server.http.openai.recording import Recorder
 from gradwire.server.http.works import Works
 from gradwire.server.rpc.interceptors.errors import shown
@@ -82,8 +82,9 @@ class OpenAiDoor:
                 if target.endpoint is None:
                     await reply.json(_models(job, target))
                     return
-                content = _read(data, self._reader(call), target)
-                sampled = self._call(job, content, reply.request_id)
+                profile = self._reader(call)
+                content = _read(data, profile, target)
+                sampled = self._call(job, content, reply.request_id, profile)
                 if rollout is None:
                     await _sample(job, target.endpoint, content, sampled, reply)
                 else:
@@ -97,7 +98,7 @@ class OpenAiDoor:
             raise InvalidArgument.at("", f"{_PROFILE_HEADER} is {name[:40]!r}; it is one of {', '.join(PROFILES)}")
         return name
 
-    def _call(self, job: SamplingJob, body: dict[str, Any], request_id: str) -> OpenAiCall:
+    def _call(self, job: SamplingJob, body: dict[str, Any], request_id: str, profile: str) -> OpenAiCall:
         caller, salt = current_caller(), body.pop("cache_salt", None) or ""
         if not isinstance(salt, str):
             raise InvalidArgument.at("cache_salt", f"must be a string, got {type(salt).__name__}")
@@ -105,6 +106,7 @@ class OpenAiDoor:
             request_id,
             cache_salt=cache_salt(caller, salt),
             adapter=_adapter(job, body, caller.tenant),
+            fit_tokens=profile == DOCUMENTED,
             counter=self._count,
         )
 

@@ -15,7 +15,8 @@ from typing import Any
 from gradwire.server.engines.openai import Endpoint
 from gradwire.server.errors import FieldViolation, InvalidArgument
 
-PROFILES = ("openai", "documented")
+DOCUMENTED = "documented"
+PROFILES = ("openai", DOCUMENTED)
 # What clients send by themselves, whatever their user asked for; and ids of tokens, for those who train on them.
 _TOLERATED = frozenset({"model", "model_name", "stream", "stream_options", "user", "stop", "return_token_ids"})
 _NO_DETOKENIZE = "detokenize"  # text is always given: the document's own examples read it
@@ -79,10 +80,14 @@ def documented(endpoint: Endpoint, body: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(given.get(_NO_DETOKENIZE, False), bool):
         found.append(FieldViolation(_NO_DETOKENIZE, f"Field '{_NO_DETOKENIZE}' must be true or false"))
     found += _messages(given) if chat else _prompt(given)
+    defaults = {name: rule.default for name, rule in _TABLE.items() if rule.default is not None}
+    whole: dict[str, Any] = {**defaults, **given}
+    if not found and whole["min_tokens"] > whole["max_tokens"]:
+        text = f"Field 'min_tokens' must be at most max_tokens, {whole['max_tokens']}, got {whole['min_tokens']}"
+        found.append(FieldViolation("min_tokens", text))
     if found:
         raise InvalidArgument(found)
-    defaults = {name: rule.default for name, rule in _TABLE.items() if rule.default is not None}
-    return _in_openais_terms({**defaults, **given}, chat=chat)
+    return _in_openais_terms(whole, chat=chat)
 
 
 def _prompt(given: Mapping[str, Any]) -> list[FieldViolation]:
@@ -118,5 +123,5 @@ def _in_openais_terms(body: dict[str, Any], *, chat: bool) -> dict[str, Any]:
 
 READERS: Mapping[str, Callable[[Endpoint, Mapping[str, Any]], dict[str, Any]]] = {
     "openai": openai,
-    "documented": documented,
+    DOCUMENTED: documented,
 }

@@ -21,6 +21,10 @@ from gradwire.server.errors import (
 )
 
 _MOST_VIOLATIONS = 5
+# pydantic names the types that a value may be of as if they were fields: messages.0.ChatCompletion...Param.content.
+_ONE_OF_SEVERAL = re.compile(r"\.(?:[A-Z]\w*Param|[A-Z]\w*Message)(?=\.|$)")
+# vLLM's names for the prompt once it is read, which no request has.
+_INNER = {"input_text", "input_tokens"}
 
 
 def unreadable(error: ValidationError) -> InvalidArgument:
@@ -31,6 +35,7 @@ def unreadable(error: ValidationError) -> InvalidArgument:
     for item in error.errors(include_url=False, include_input=False):
         cause = item.get("ctx", {}).get("error")
         field = getattr(cause, "parameter", None) or clean_loc_for_param(item["loc"])
+        field = _ONE_OF_SEVERAL.sub("", field)
         found.setdefault(field, str(cause.args[0]) if cause is not None and cause.args else item["msg"])
     return InvalidArgument([FieldViolation(*pair) for pair in list(found.items())[:_MOST_VIOLATIONS]])
 
@@ -38,6 +43,7 @@ def unreadable(error: ValidationError) -> InvalidArgument:
 def returned(error: Any) -> GradwireError:
     """An ErrorInfo of vLLM's: what its serving classes return in place of an answer."""
     message, code, param = str(error.message), int(error.code), error.param or ""
+    param = "" if param in _INNER else param
     if code == 404:
         return NotFound("model", param, message)
     if code == 429:
@@ -71,7 +77,8 @@ def raised(error: Exception) -> Exception:
         # vLLM reads requests with bare ValueErrors and TypeErrors, too, and answers 400 to all of them.
         case VLLMClientError() | ValueError() | TypeError() | OverflowError():
             text = str(error.args[0]) if error.args else str(error)
-            return InvalidArgument.at(getattr(error, "parameter", None) or _subject(text), text)
+            field = getattr(error, "parameter", None) or _subject(text)
+            return InvalidArgument.at("" if field in _INNER else field, text)
         case NotImplementedError():
             return Unimplemented("NOT_SUPPORTED", str(error))
     return error

@@ -42,6 +42,8 @@ class CallState:
     call: OpenAiCall
     failure: Exception | None = None  # as it was raised: a stream's error event has lost half of it
     versions: set[int] = field(default_factory=set)  # of the weights that sampled
+    max_tokens: int | None = None  # at most so many, with `fit_tokens`
+    min_tokens: int = 0  # at least so many, where there is room for them
 
 
 current_state: ContextVar[CallState] = ContextVar("openai_call")
@@ -73,6 +75,10 @@ class GuardedEngine:
         _check(sampling_params)
         texts = sampling_params.logprobs is not None
         self._prepare(state.call, prompt, sampling_params)
+        if state.max_tokens:
+            room = self._link.llm.model_config.max_model_len - len(prompt["prompt_token_ids"])
+            sampling_params.max_tokens = min(state.max_tokens, room)
+            sampling_params.min_tokens = min(state.min_tokens, sampling_params.max_tokens)
         # Ours, not the caller's: vLLM takes the same id twice and then mixes the two up.
         name = f"{request_id}-{next(self._numbers)}"
         # The serving class of completions numbers its prompts; chat has one.

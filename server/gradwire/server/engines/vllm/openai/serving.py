@@ -43,12 +43,17 @@ class OpenAiServing:
         # Any name will do: clients must send one, and send that of the model that they were written for.
         body = {**body, "model": self._info.name, "request_id": call.request_id, "cache_salt": None}
         body = _demanding(body)
+        state = CallState(call)
+        if call.fit_tokens:
+            # vLLM refuses what there is no room for. It is asked for one token, and the guard, who knows the prompt's
+            # length, asks for as many as are wanted and fit.
+            state.max_tokens, state.min_tokens = body.get("max_tokens"), body.get("min_tokens") or 0
+            body = {**body, "max_tokens": 1, "min_tokens": 0} if state.max_tokens else body
         with failures.translated():
             try:
                 request = self._classes.parse(endpoint, body)
             except ValidationError as error:
                 raise failures.unreadable(error) from error
-            state = CallState(call)
             token = current_state.set(state)
             try:
                 result = await self._classes.create(endpoint, request)
