@@ -198,15 +198,19 @@ async def test_settings_deploy_and_are_not_kept(tmp_path: Path) -> None:
 
 
 async def test_only_who_deploys_sees_instructions(tmp_path: Path) -> None:
-    tokens = [token(name) for name in SECRETS]
-    async with serving(tmp_path, tokens=tokens) as served:
+    write(tmp_path / "elsewhere", CART)
+    deployments = {"cart": {"bundle": str(tmp_path / "elsewhere")}}
+    async with serving(tmp_path, tokens=[token(name) for name in SECRETS], deployments=deployments) as served:
         address = served.app.grpc_address
         async with AsyncClient(address, token=SECRETS["admin"]) as admin:
             made = await admin.deployments.deploy_llm("d", system_prompt="secret")
-            assert await admin.deployments.get() == made and isinstance(made.source, LanguageModel)
+            assert await admin.deployments.get("d") == made and isinstance(made.source, LanguageModel)
+            shown = (await admin.deployments.get("cart")).source
+            assert shown == PolicyBundle(str(tmp_path / "elsewhere"), None)
             assert made.source.system_prompt == "secret"
         async with AsyncClient(address, token=SECRETS["reader"]) as reader:
-            (seen,) = await reader.deployments.list()
+            cart, seen = await reader.deployments.list()
+            assert cart.source == PolicyBundle("elsewhere", None)
             assert isinstance(seen.source, LanguageModel) and seen.source.system_prompt == ""
             for refused in (reader.deployments.deploy_llm("e"), reader.deployments.undeploy("d")):
                 with pytest.raises(PermissionDeniedError, match="ADMIN"):

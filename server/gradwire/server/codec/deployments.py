@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from google.protobuf.json_format import ParseDict
@@ -56,7 +57,7 @@ def decode_scope(request: pb.DeployRequest) -> MemoryScope | None:
 
 
 def encode_deployment(deployment: Deployment, caller: Caller) -> pb.Deployment:
-    """A deployment as it is now. Only who may deploy sees its instructions."""
+    """A deployment as it is now. Only who may deploy sees its instructions, and where a bundle lies."""
     weights, source, trouble = deployment.weights, deployment.source, deployment.trouble
     message = pb.Deployment(
         deployment_id=deployment.deployment_id,
@@ -71,7 +72,7 @@ def encode_deployment(deployment: Deployment, caller: Caller) -> pb.Deployment:
         weights_training_job_id=weights.training_job_id,
     )
     if isinstance(source, PolicyBundle):
-        message.policy.bundle = source.bundle
+        message.policy.bundle = source.bundle if "ADMIN" in caller.scopes else PurePath(source.bundle).name
         if source.deterministic is not None:
             message.policy.deterministic = source.deterministic
         return message
