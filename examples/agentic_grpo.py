@@ -1,6 +1,6 @@
 """Teaches a model to use a tool: an agent of two turns, played with the openai package, recorded and trained with GRPO.
 
-    python examples/agentic_grpo.py                  # SmolLM2 learns to look prices up, and to say them
+    python examples/agentic_grpo.py                  # SmolLM2 learns to look prices up, and to say them: eight minutes
     python examples/agentic_grpo.py --model tiny     # random weights learn to ask for something and to say a number
     python examples/agentic_grpo.py --help
 
@@ -40,13 +40,28 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     for size in fields(Sizes):
         flag = f"--{size.name.replace('_', '-')}"
         parser.add_argument(flag, type=type(size.default), default=size.default, help="(%(default)s)")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    available = len(market_of(args.model).items) - market_of(args.model).num_held_out
+    if not 1 <= args.tasks <= available:
+        parser.error(f"--tasks is {args.tasks}; there are {available} items to train on")
+    for name, least in {"steps": 1, "group": 2, "held_out": 1, "evaluate_every": 1, "seed": 0}.items():
+        if getattr(args, name) < least:
+            parser.error(f"--{name.replace('_', '-')} must be at least {least}")
+    return args
+
+
+def market_of(model: str) -> Market:
+    """What a model can be asked for."""
+    return Market.of_letters() if model == "tiny" else Market.of_words()
 
 
 def told(terminal: Terminal, metrics: Metrics, record: Record) -> None:
     """Keeps a record, and says the most of it."""
     kind = record["kind"]
     metrics.add(**record)
+    if kind == "failure":
+        terminal.say(f"step {record['step']}: a rollout failed with {record['error']}")
+        return
     shares = f"looked up {record['looked_up']:.0%}, right {record['accuracy']:.0%}"
     words = f"{'held out' if kind == 'held_out' else 'step'} {record['step']}: reward {record['reward']:.3f}, {shares}"
     if record.get("ratio_max") is not None:
@@ -56,7 +71,7 @@ def told(terminal: Terminal, metrics: Metrics, record: Record) -> None:
 
 async def train(address: str, args: argparse.Namespace, metrics: Metrics, terminal: Terminal) -> tuple[float, float]:
     """Held-out reward before and after."""
-    market = Market.of_letters() if args.model == "tiny" else Market.of_words()
+    market = market_of(args.model)
     sizes = Sizes(**{size.name: getattr(args, size.name) for size in fields(Sizes)})
     async with AsyncClient(address) as client:
         terminal.say("starting a trainer")

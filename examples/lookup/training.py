@@ -25,14 +25,14 @@ EVALUATION_SEED = 77_000_000
 class Sizes:
     """How much of everything."""
 
-    steps: int = 10
+    steps: int = 12
     tasks: int = 8
     """A step."""
     group: int = 8
     """Rollouts a task."""
     held_out: int = 64
     """Tasks to measure with."""
-    evaluate_every: int = 5
+    evaluate_every: int = 4
     seed: int = 0
     entropy_coeff: float = 0.01
     """Keeps the model from settling on one answer before it has seen others."""
@@ -87,7 +87,7 @@ class AgenticGrpo:
         return record
 
     async def _roll_out(self, openai: AsyncOpenAI, step: int, tasks: Mapping[str, Task]) -> list[Played]:
-        """A group of rollouts for each task. One that fails ends as env_error, and spoils nothing but itself."""
+        """A group of rollouts for each task. One that fails ends as env_error, is told, and spoils nothing."""
         sizes = self._sizes
 
         async def one(place: int, name: str, sample: int) -> Played:
@@ -105,10 +105,12 @@ class AgenticGrpo:
         found = await asyncio.gather(
             *(one(place, *rollout) for place, rollout in enumerate(rollouts)), return_exceptions=True
         )
-        played = [own for own in found if isinstance(own, Played)]
-        if not played:
-            raise next(own for own in found if isinstance(own, BaseException))
-        return played
+        failures = [own for own in found if isinstance(own, BaseException)]
+        if len(failures) == len(found):
+            raise failures[0]
+        for failure in failures:
+            self._record({"kind": "failure", "step": step, "error": f"{type(failure).__name__}: {failure}"})
+        return [own for own in found if isinstance(own, Played)]
 
     def _draw(self) -> list[Task]:
         return self._market.draw(self._dice, self._sizes.tasks)

@@ -24,9 +24,9 @@ from gradwire.client.types.rollouts import (
 from gradwire.client.types.sampling import FinishReason, WeightSpan
 
 
-def turn(step: int | None, start: int, end: int, version: int = 3, call: int = 0) -> RowTurn:
+def turn(step: int | None, start: int, end: int, version: int = 3, constrained: bool = False) -> RowTurn:
     spans = (WeightSpan(version, 0, end - start),)
-    return RowTurn(call, 0, 0, step, start, end, spans, FinishReason.STOP)
+    return RowTurn(0, 0, 0, step, start, end, spans, FinishReason.STOP, constrained)
 
 
 def row(tokens: list[int], *turns: RowTurn, parent: int | None = None, shared: int = 0) -> RolloutRow:
@@ -136,6 +136,15 @@ def test_calls_that_do_not_count_are_not_trained_and_are_told() -> None:
     ]  # fmt: skip
     assert "call 2" in found.dropped[0].detail and "7 tokens" in found.dropped[0].detail
     assert found.stats.num_counted == 3 and found.stats.num_trained_tokens == 4
+
+
+def test_what_a_grammar_bound_may_be_left_out() -> None:
+    bound = row([1, 2, 3, 4], turn(0, 1, 2), turn(1, 3, 4, constrained=True))
+    runs = [rollout("x", 0, 1.0, bound, row([5, 6], turn(2, 1, 2, constrained=True))), rollout("y", 1, 0.0, bound)]
+    assert columns(to_training_batch(runs), "loss_mask") == [[1, 0, 1, 0], [1, 0], [1, 0, 1, 0]]
+    found = to_training_batch(runs, mask_constrained=True)
+    assert columns(found, "loss_mask") == [[1, 0, 0, 0]] * 2
+    assert [(own.rollout_id, own.row, str(own.reason)) for own in found.dropped] == [("x", 1, "nothing_trained")]
 
 
 def test_only_what_the_policy_brought_about_counts() -> None:

@@ -33,6 +33,7 @@ def to_training_batch(
     gamma: float | None = 1.0,
     step_baseline: StepBaseline = "turn",
     mask_truncated: bool = False,
+    mask_constrained: bool = False,
     drop_uniform: bool = False,
     max_row_tokens: int | None = None,
     min_weight_version: int | None = None,
@@ -65,6 +66,8 @@ def to_training_batch(
             only one run reached has advantage 0), or with all turns of the "task".
         mask_truncated: do not train runs that were truncated; they still count in their group (the overlong
             filter of DAPO, arXiv 2503.14476).
+        mask_constrained: do not train what rollouts sampled under a grammar (a JSON schema, a tool call that was
+            demanded). Default: it is trained, with the log-probs that it was sampled with as the old ones.
         drop_uniform: leave out groups whose advantages are all 0 (its dynamic sampling). Default: they stay, and
             count in what the loss is divided by.
         max_row_tokens: leave out longer rows; their runs still count.
@@ -95,7 +98,7 @@ def to_training_batch(
                 "rollouts have groups and outcomes of their own: they go without trajectories, group_size, groups and "
                 "outcomes"
             )
-        samples = samples_of_rollouts(rollouts)
+        samples = samples_of_rollouts(rollouts, mask_constrained=mask_constrained)
     else:
         own = [_sample(run, told) for run in runs]
         samples = in_order(own, group_size=group_size, groups=groups, outcomes=told)

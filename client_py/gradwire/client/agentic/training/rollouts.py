@@ -20,9 +20,10 @@ from gradwire.client.types.rollouts import CollectedRollout, DroppedCompletion, 
 _NEVER = datetime.min
 
 
-def samples_of_rollouts(rollouts: Sequence[CollectedRollout]) -> list[Sample]:
+def samples_of_rollouts(rollouts: Sequence[CollectedRollout], *, mask_constrained: bool = False) -> list[Sample]:
     """Samples in the order of group, sample_index and opening, numbered by it, whatever order they ended in.
 
+    With `mask_constrained` what was sampled under a grammar is context.
     ValueError for a rollout that is there twice, open, or in no group, and for a group that is not whole.
     """
     counts = Counter(found.rollout.rollout_id for found in rollouts)
@@ -30,7 +31,7 @@ def samples_of_rollouts(rollouts: Sequence[CollectedRollout]) -> list[Sample]:
         if count > 1:
             raise ValueError(f"rollout {name} is there twice")
     _check_groups(rollouts)
-    return [_sample(idx, found) for idx, found in enumerate(sorted(rollouts, key=_place))]
+    return [_sample(idx, found, mask_constrained) for idx, found in enumerate(sorted(rollouts, key=_place))]
 
 
 def _place(found: CollectedRollout) -> tuple[str, int, datetime, str]:
@@ -58,7 +59,7 @@ def _check_groups(rollouts: Sequence[CollectedRollout]) -> None:
             )
 
 
-def _sample(idx: int, found: CollectedRollout) -> Sample:
+def _sample(idx: int, found: CollectedRollout, mask_constrained: bool) -> Sample:
     rollout = found.rollout
     if not rollout.ended:
         raise ValueError(f"rollout {rollout.rollout_id} has not ended")
@@ -70,7 +71,7 @@ def _sample(idx: int, found: CollectedRollout) -> Sample:
         _group(found),
         Outcome(rollout.outcome),
         rollout.reward,
-        [_row(row) for row in found.rows],
+        [_row(row, mask_constrained) for row in found.rows],
         step_rewards=rewards,
         name=rollout.rollout_id,
         dropped=[_dropped(completion) for completion in found.dropped],
@@ -83,18 +84,20 @@ def _num_steps(found: CollectedRollout) -> int:
     return max([*steps, *found.rollout.step_rewards], default=-1) + 1
 
 
-def _row(row: RolloutRow) -> SampleRow:
+def _row(row: RolloutRow, mask_constrained: bool) -> SampleRow:
     width = len(row.token_ids)
+    free = np.ones(width, np.bool_)
     steps: npt.NDArray[np.int64] = np.full(width, -1, np.int64)
     versions: npt.NDArray[np.int64] = np.full(width, -1, np.int64)
     for turn in row.turns:
         if turn.step is None:
             continue  # of a call that was asked again, or whose caller had left
         steps[turn.start : turn.end] = turn.step
+        free[turn.start : turn.end] = not (turn.constrained and mask_constrained)
         for span in turn.weight_spans:
             versions[turn.start + span.start : turn.start + span.end] = span.version
-    # A sampled token at the head may be the parent's: it is trained there.
-    trained = row.loss_mask & (steps >= 0)
+    counts = row.loss_mask & (steps >= 0)
+    trained = counts & free
     known = bool((versions[trained] >= 0).any())
     return SampleRow(
         row.token_ids,
@@ -102,7 +105,7 @@ def _row(row: RolloutRow) -> SampleRow:
         row.log_probs,
         versions if known else None,
         steps,
-        abandoned=bool(row.loss_mask.any()) and not trained.any(),
+        abandoned=bool(row.loss_mask.any()) and not counts.any(),
     )
 
 
