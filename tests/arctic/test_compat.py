@@ -98,9 +98,9 @@ def run(folder: Path, text: str, *arguments: str, timeout: float = 60) -> subpro
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # sixteen processes
+@pytest.mark.timeout(1200)  # sixteen processes
 def test_the_documents_calls_run_as_they_are_printed(tmp_path: Path) -> None:
-    found = run(tmp_path, DOCUMENTED, timeout=570)
+    found = run(tmp_path, DOCUMENTED, timeout=1150)
     assert found.returncode == 0, found.stderr[-4000:]
     assert found.stdout.splitlines()[-1] == "done"
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Waits until `condition()` holds; fails the test when it does not in time."""
     end = time.monotonic() + seconds
     while not condition():
@@ -15,7 +15,7 @@ async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
         await asyncio.sleep(0.01)
 
 
-def until_sync(condition: Callable[[], object], seconds: float = 5.0) -> None:
+def until_sync(condition: Callable[[], object], seconds: float = 30.0) -> None:
     """The same, blocking."""
     end = time.monotonic() + seconds
     while not condition():

@@ -65,7 +65,7 @@ async def test_a_caller_that_leaves_while_the_sampler_falls_asleep(
 
     monkeypatch.setattr(served.engines.samplers[0], "sleep", sleep)
     call = served.sampling.Sleep(sampling_pb2.SleepRequest())
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), 30)
     call.cancel()
     await asyncio.sleep(0.05)
     go_on.set()
@@ -117,6 +117,6 @@ async def test_a_stuck_engine_keeps_neither_its_job_nor_a_sync(served: Served, m
 
     monkeypatch.setattr(engine, "shutdown", shutdown)
     sync = served.weights.Sync(weight_pb2.SyncRequest(training_job_id=trainer, sampling_job_id=job.job_id))
-    await asyncio.wait_for(engine.update_begun.wait(), 10)
+    await asyncio.wait_for(engine.update_begun.wait(), 30)
     await served.jobs.DestroyJob(job_pb2.DestroyJobRequest(job_id=job.job_id), timeout=10)
     assert (await failure(sync)).reason == "ENGINE_NOT_RUNNING"

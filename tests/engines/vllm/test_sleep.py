@@ -72,7 +72,7 @@ async def test_asleep_refuses_at_once(sampler: VllmSampler) -> None:
     await sampler.sleep(1)
     for call in (sample(sampler, "Hello"), sampler.weight_norm(), sampler.checksums()):
         with pytest.raises(FailedPrecondition, match="asleep"):
-            await asyncio.wait_for(call, 5)
+            await asyncio.wait_for(call, 30)
     with (
         support.segment_of(folder_state()) as (segment, manifest),
         pytest.raises(FailedPrecondition, match="asleep"),
@@ -101,7 +101,7 @@ async def test_running_requests_end_with_abort(sampler: VllmSampler) -> None:
     task = asyncio.create_task(events(sampler, "Hello", params, stream=True))
     await asyncio.sleep(0.1)
     await sampler.sleep(1)
-    whole = joined(await asyncio.wait_for(task, 5))
+    whole = joined(await asyncio.wait_for(task, 30))
     assert whole.finish_reason is FinishReason.ABORT and 0 < len(whole.token_ids) < 400
     await sampler.wake(None)
     assert await sampler.num_unfinished() == 0
