@@ -108,8 +108,23 @@ def test_an_agent_that_sends_tokens_back_has_one_row(grpc: Client) -> None:
                 model="m", prompt=tokens, max_tokens=6, temperature=1, extra_body={"return_token_ids": True}
             )
             tokens += [*answer.choices[0].token_ids, *b" next "]
+        # Sent again under its name, as a client does whose answer was lost: the same answer, and no other call.
+        once: Any = {
+            "model": "m",
+            "prompt": "x",
+            "max_tokens": 4,
+            "temperature": 1,
+            "extra_headers": {"X-Request-Id": "r1"},
+        }
+        first = client.completions.create(**once)
+        assert client.completions.create(**once) == first
+        texts = [
+            "".join(chunk.choices[0].text for chunk in client.completions.create(**once, stream=True)) for _ in range(2)
+        ]
+        assert texts[0] == texts[1]
+        assert rollout.get().rollout.num_calls == 5
     found = collected(grpc, rollout.rollout_id)
-    (row,) = found.rows
+    row = found.rows[0]
     assert row.token_ids.tolist() == tokens[: -len(b" next ")]
     assert [turn.step for turn in row.turns] == [0, 1, 2]
 

@@ -10,7 +10,7 @@ import pytest
 from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from gradwire.v1 import job_pb2, sampling_pb2
+from gradwire.v1 import job_pb2, rollout_pb2, sampling_pb2
 from tests.fake_engines import FakeTrainer
 from tests.rpc.support import Served, failure, serving, text_prompt, until
 
@@ -111,3 +111,14 @@ async def test_a_creation_that_is_under_way_is_undone(tmp_path: Path) -> None:
         await served.app.stop()
         assert served.app.jobs.all() == []
         assert [engine.shutdowns for engine in (*served.engines.samplers, *served.engines.trainers)] == [1, 1]
+
+
+async def test_who_waits_for_rollouts_is_told_at_once(patient: Served) -> None:
+    waiting = patient.rollouts.CollectRollouts(rollout_pb2.CollectRolloutsRequest(wait={"seconds": 3000}))
+    following = patient.rollouts.WatchRollouts(rollout_pb2.WatchRolloutsRequest())
+    await until(lambda: patient.app._admission.active == 2)
+    stopping = asyncio.create_task(patient.app.stop())
+    for call in (waiting, following):
+        failed = await asyncio.wait_for(failure(call), 20)
+        assert (failed.code, failed.reason) == (StatusCode.UNAVAILABLE, "DRAINING")
+    await asyncio.wait_for(stopping, 20)

@@ -129,6 +129,8 @@ async def test_rows_of_an_ended_rollout(played: Played) -> None:
     assert await played.collect() == []  # once
     (again,) = await played.collect(rollout_ids=[rollout.rollout_id])  # or by name
     assert again.rows == found.rows
+    async with played.http.get("/metrics") as page:
+        assert 'gradwire_rollout_rows_total{start="first"} 2.0' in (await page.text()).splitlines()
 
 
 async def test_a_collection_whose_answer_was_lost_can_be_asked_for_again(played: Played) -> None:

@@ -217,7 +217,7 @@ class App:
         admin = AdminServicer(capabilities(settings, SERVICES, self._http_url), self.tokens, self._authenticator)
         deployments = DeploymentServicer(self.deployments, self.deployer)
         inference = InferenceServicer(self.inference, self._metrics)
-        rollouts = RolloutServicer(self.jobs, self.rollouts, settings.limits.max_message_bytes)
+        rollouts = RolloutServicer(self.jobs, self.rollouts, self._metrics, settings.limits.max_message_bytes)
         sessions = SessionServicer(self.deployments, SessionReader(DatabaseSessions(self._database)))
         for door in (self._server, self._methods):
             target: Any = door  # the table takes what a server takes

@@ -26,12 +26,22 @@ class CallMetrics:
         self._ended_rollouts = Counter(
             "gradwire_ended_rollouts", "Rollouts that ended, by outcome", ["outcome"], registry=registry
         )
+        self._rollout_rows = Counter(
+            "gradwire_rollout_rows",
+            "Training rows that were collected, by why they begin",
+            ["start"],
+            registry=registry,
+        )
         self.rollouts = Gauge("gradwire_rollouts", "Rollouts that are held, open and ended", registry=registry)
         self.rollout_bytes = Gauge("gradwire_rollout_bytes", "Bytes that rollouts hold", registry=registry)
 
     def rollout_ended(self, outcome: str) -> None:
         """A rollout ended."""
         self._ended_rollouts.labels(outcome).inc()
+
+    def row_collected(self, start: str) -> None:
+        """A training row was made for a collector."""
+        self._rollout_rows.labels(start).inc()
 
     def begin(self, method: str) -> None:
         """A call began."""

@@ -19,6 +19,7 @@ from gradwire.server.domain.rollouts.assembly import Assembly, assemble
 from gradwire.server.domain.rollouts.rollout import Rollout
 from gradwire.server.domain.rollouts.store import RolloutStore, Shelf
 from gradwire.server.errors import ResourceExhausted
+from gradwire.server.observability.metrics import CallMetrics
 from gradwire.v1 import rollout_pb2 as pb
 from gradwire.v1 import rollout_pb2_grpc
 
@@ -26,8 +27,9 @@ from gradwire.v1 import rollout_pb2_grpc
 class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     """Adapter of the rollouts. The shelf comes from who calls, never from the request."""
 
-    def __init__(self, jobs: JobRegistry, rollouts: RolloutStore, max_message_bytes: int) -> None:
+    def __init__(self, jobs: JobRegistry, rollouts: RolloutStore, metrics: CallMetrics, max_message_bytes: int) -> None:
         self._jobs = jobs
+        self._metrics = metrics
         self._rollouts = rollouts
         self._max_message_bytes = max_message_bytes
 
@@ -69,6 +71,8 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
                 for message in encode_collected(rollout, assembly):
                     await context.write(message)
                 written += 1
+                for row in assembly.rows:
+                    self._metrics.row_collected(row.start)
         finally:
             if written < len(found):
                 shelf.give_back(wanted, claimed)
