@@ -14,9 +14,11 @@ from typing import Any, Self
 class Child:
     """A module of this folder that calls `obey`. A context manager; the process ends with it."""
 
-    def __init__(self, module: str, *arguments: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, module: str, *arguments: str, environment: dict[str, str] | None = None, python: str = sys.executable
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"benchmarks.{module}", *arguments],
+            [python, "-m", f"benchmarks.{module}", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

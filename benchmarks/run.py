@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))  # a script has only its own folder there
 
 from benchmarks.report import Row, load, table  # noqa: E402
 
-NAMES = ("streaming", "training", "weight_sync", "memory")
+NAMES = ("streaming", "training", "weight_sync", "memory", "policies", "sessions")
 
 
 def run(name: str, folder: Path) -> list[Row]:

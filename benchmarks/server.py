@@ -29,6 +29,8 @@ class Server:
 
     address: str
     pid: int
+    http: str = ""
+    """Its HTTP door's; empty without one."""
 
 
 @contextmanager
@@ -53,7 +55,8 @@ def running_server(model: str = "", **environment: str) -> Iterator[Server]:
             words = process.stdout.readline().split()
             if not words or words[0] != "ready":
                 raise RuntimeError("the server did not start; what it said is above")
-            yield Server(dict(word.split("=", 1) for word in words[1:])["grpc"], process.pid)
+            doors = dict(word.split("=", 1) for word in words[1:])
+            yield Server(doors["grpc"], process.pid, doors.get("http", ""))
         finally:
             process.send_signal(signal.SIGTERM)
             try:

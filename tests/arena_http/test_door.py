@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import socket
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -289,6 +290,14 @@ async def test_a_deployment_that_failed_is_the_servers_fault(door: Door) -> None
         assert (status, found["code"]) == (503, "deployment_failed") and "its bundle is gone" in found["detail"]
     _, listed, _ = await door.ask("/api/cli/v1/inference/deployments/list?name=broken")
     assert [row["status"] for row in listed["data"]] == ["failed"]
+
+
+async def test_answers_do_not_wait_for_more(door: Door) -> None:
+    """Nagle's algorithm and a client that acknowledges late would make 40 ms of each."""
+    await door.ask("/deployments/chat/status")
+    (connection,) = door.served.app._http._state.connections
+    assert connection.transport is not None
+    assert connection.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_behind_a_proxy_urls_are_its_own(door: Door) -> None:

@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import TextIO
 
+from gradwire.server.allocation import keep_freed_memory
 from gradwire.server.config import Settings, load_settings, readable
 from gradwire.server.errors import GradwireError
 from gradwire.server.observability.heap import freeze_heap
@@ -85,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
         os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of the engines' processes
     # Engines are spawned, never forked, so gRPC need not prepare for a fork, nor log that it cannot.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    keep_freed_memory()
     import uvloop
 
     return uvloop.run(_serve(settings, ready_line, stop_on_eof=args.stop_on_eof))

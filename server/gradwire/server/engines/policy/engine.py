@@ -63,6 +63,8 @@ class PolicyEngine:
         }
         self._agents = dict(bundle.manifest.agents) or {_SINGLE: next(iter(self._networks))}
         self._rng = np.random.default_rng()
+        self.recurrent = any(network.states for network in bundle.manifest.networks.values())
+        """It takes and returns a hidden state."""
 
     @classmethod
     async def load(cls, path: Path, options: PolicyOptions | None = None) -> PolicyEngine:
@@ -96,11 +98,6 @@ class PolicyEngine:
     def agent_ids(self) -> tuple[str, ...]:
         """Agents of a multi-agent policy; empty for a single one."""
         return tuple(self.manifest.agents)
-
-    @property
-    def recurrent(self) -> bool:
-        """It takes and returns a hidden state."""
-        return any(network.states for network in self.manifest.networks.values())
 
     @property
     def supports_action_mask(self) -> bool:

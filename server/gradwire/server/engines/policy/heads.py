@@ -35,12 +35,12 @@ def choose(head: Head, space: Leaf, outputs: Mapping[str, Array], mask: Mask | N
 
 def _categorical(space: Leaf, outputs: Mapping[str, Array], mask: Mask | None, rng: Rng | None) -> Array:
     assert isinstance(space, Discrete)
-    return _pick(outputs["logits"], mask, rng) + np.int64(space.start)
+    return _from(space, _pick(outputs["logits"], mask, rng))
 
 
 def _q_values(space: Leaf, outputs: Mapping[str, Array], mask: Mask | None, rng: Rng | None) -> Array:
     assert isinstance(space, Discrete)
-    return _pick(outputs["q_values"], mask, None) + np.int64(space.start)
+    return _from(space, _pick(outputs["q_values"], mask, None))
 
 
 def _multi_categorical(space: Leaf, outputs: Mapping[str, Array], mask: Mask | None, rng: Rng | None) -> Array:
@@ -104,7 +104,11 @@ def _pick(scores: Array, mask: Mask | None, rng: Rng | None) -> npt.NDArray[np.i
         scores = scores + rng.gumbel(size=scores.shape)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf)
-    return np.argmax(scores, axis=1).astype(np.int64)
+    return scores.argmax(axis=1).astype(np.int64, copy=False)
+
+
+def _from(space: Discrete, choice: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return choice + np.int64(space.start) if space.start else choice
 
 
 _HEADS: dict[Head, Callable[[Leaf, Mapping[str, Array], Mask | None, Rng | None], Array]] = {

@@ -68,6 +68,11 @@ class Box(Strict):
         """float64, broadcastable to `shape`; inf where unbounded."""
         return _bound(self.high, math.inf, self.shape)
 
+    @cached_property
+    def unbounded(self) -> bool:
+        """No element has a bound."""
+        return bool(np.all(np.isinf(self.low_array)) and np.all(np.isinf(self.high_array)))
+
     @property
     def bounded(self) -> bool:
         """Every element has both bounds."""

@@ -132,7 +132,7 @@ def _check_box(space: Box, array: Array, path: str, strict: bool) -> None:
         low, high = np.maximum(space.low_array, limits.min), np.minimum(space.high_array, limits.max)
         if array.dtype != np.dtype(space.dtype) or bool(np.any(low > limits.min) or np.any(high < limits.max)):
             _check_range(array, low, high, path)
-    elif strict and not (np.all(np.isinf(space.low_array)) and np.all(np.isinf(space.high_array))):
+    elif strict and not space.unbounded:
         slack = _TOLERANCE * np.maximum(1.0, np.maximum(_finite(space.low_array), _finite(space.high_array)))
         _check_range(array, space.low_array - slack, space.high_array + slack, path)
 
