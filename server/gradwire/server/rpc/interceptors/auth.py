@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import unquote
 
@@ -39,6 +40,7 @@ _METHOD_SCOPES = {
 _ALSO = {f"/gradwire.v1.DeploymentService/{method}": "INFERENCE" for method in ("GetDeployment", "ListDeployments")}
 
 
+@lru_cache(4096)  # a peer is a connection: the same for call after call
 def is_same_host(peer: str) -> bool:
     """Whether a peer, as gRPC writes it (`ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`), is on this host."""
     scheme, _, rest = unquote(peer).partition(":")
