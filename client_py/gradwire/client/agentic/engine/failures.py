@@ -12,7 +12,8 @@ from gradwire.client.agentic.outcomes import Outcome
 from gradwire.client.agentic.trajectory import Trajectory
 from gradwire.client.errors import GradwireError
 
-_OF_THE_NETWORK = ("aiohttp", "grpc", "httpx", "httpx2", "openai")
+_OF_THE_NETWORK = {"aiohttp", "grpc", "httpx", "httpx2", "openai"}
+_OF_THE_REQUEST = {400, 413, 422}  # statuses of what no server could answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,16 @@ class EngineBatch:
 
 
 def outcome_of_error(error: BaseException) -> Outcome:
-    """What an exception of a task says of it: where it is not of time or of the network, its environment failed."""
+    """What an exception of a task says of it: where it is not of time, the server or the network, its environment (or
+    the agent's program) failed."""
     if isinstance(error, TimeoutError) or type(error).__name__ == "APITimeoutError":
         return Outcome.TIMEOUT
     if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):
         return Outcome.CANCELLED
+    if isinstance(error, ValueError) or getattr(error, "status_code", None) in _OF_THE_REQUEST:
+        return Outcome.ENV_ERROR  # whoever asked is at fault, and not who was asked
     packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
-    if isinstance(error, (CompletionError, GradwireError, ConnectionError)) or packages & set(_OF_THE_NETWORK):
+    if isinstance(error, (CompletionError, GradwireError, ConnectionError)) or packages & _OF_THE_NETWORK:
         return Outcome.INFRA_ERROR
     return Outcome.ENV_ERROR
 

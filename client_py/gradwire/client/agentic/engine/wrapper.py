@@ -116,8 +116,8 @@ class BaseEngineWrapper(ABC):
 
 def _with_optional_tasks(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def call(self: BaseEngineWrapper, tasks: list[dict[str, Any]] | None = None) -> Any:
-        return method(self, [] if tasks is None else tasks)
+    def call(self: BaseEngineWrapper, tasks: list[dict[str, Any]] | None = None, **options: Any) -> Any:
+        return method(self, [] if tasks is None else tasks, **options)
 
     return call
 
