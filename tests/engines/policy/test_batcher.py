@@ -115,3 +115,12 @@ async def test_closing_answers_what_has_begun(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="removed or replaced"):
         await engine.act(observations(1)[0])
     await engine.close()
+
+
+async def test_who_is_alone_when_the_policy_closes_is_refused(engine: PolicyEngine) -> None:
+    asking = asyncio.create_task(engine.act(observations(1)[0]))
+    await asyncio.sleep(0)  # it is in the middle of its call
+    await engine.close()
+    async with asyncio.timeout(5):
+        found = await asyncio.gather(asking, return_exceptions=True)
+    assert isinstance(found[0], Unavailable) or found[0].action is not None  # type: ignore[union-attr]
