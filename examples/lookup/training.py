@@ -83,7 +83,7 @@ class AgenticGrpo:
         record |= {"rows": made.stats.num_rows, "dropped": made.stats.num_dropped_rows}
         if made.batch is not None:
             record |= await self._train(made)
-        await self._client.rollouts.discard(collected=True)
+        await self._client.rollouts.discard([found.rollout for found in collected])
         return record
 
     async def _roll_out(self, openai: AsyncOpenAI, step: int, tasks: Mapping[str, Task]) -> list[Played]:
