@@ -77,6 +77,8 @@ class FakeAgent(inference_pb2_grpc.InferenceServiceServicer, session_pb2_grpc.Se
     async def GetAction(self, request: Any, context: Any) -> pb.GetActionResponse:
         """The observation, as the action and as the hidden state."""
         await self._arrive("GetAction", request, context)
+        if self.stall:
+            await asyncio.sleep(3600)
         return pb.GetActionResponse(action=request.observation, hidden_state=request.observation)
 
     async def Predict(self, request: Any, context: Any) -> pb.PredictResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -279,6 +280,21 @@ def test_each_status_is_its_error_on_every_route(fake: FakeAgent, status: str, k
         assert (
             str(refused(lambda: agent.get_session("s7"), 404, "s7")) == "InferenceError (404): Session 's7' not found."
         )
+
+
+def test_actions_have_deadlines_threads_and_an_end(fake: FakeAgent) -> None:
+    with agent_of(fake, "rl") as agent:
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda n: agent.get_action(np.array([n]))[0].item(), range(100)))
+        assert found == list(range(100))
+        fake.failures["GetAction"].append(failure("UNAVAILABLE", "restarting", retry_info(0.01)))
+        refused(lambda: agent.get_action([1.0], session_id="kept"), 0, "restarting")  # its state would advance twice
+        fake.stall = True
+        began = time.monotonic()
+        refused(lambda: agent.get_action([1.0], timeout=0.2), 0, "timeout")
+        assert time.monotonic() - began < 5
+    with pytest.raises(RuntimeError, match="closed"):
+        agent.get_action([1.0])
 
 
 def test_a_server_that_is_not_there_is_a_network_error_and_a_busy_one_is_asked_again(fake: FakeAgent) -> None:

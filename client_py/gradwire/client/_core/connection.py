@@ -14,6 +14,7 @@ from typing import TypeVar
 import grpc.aio
 
 from gradwire.client._core.address import reachable
+from gradwire.client._core.blocking import BlockingConnection
 from gradwire.client._core.opening import Endpoint
 from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Request, Response, Rpc
@@ -129,6 +130,12 @@ class Connection:
                 "make one AsyncClient for each loop, or use the sync Client"
             )
         return self._channel
+
+    def blocking(self) -> BlockingConnection | None:
+        """A connection to the same place whose calls block; None over HTTP, which has none."""
+        if self._endpoint.address.http:
+            return None
+        return BlockingConnection(self._endpoint, self._retry, self.deadline)
 
     async def close(self) -> None:
         """Cancels what is under way and closes the channel. Closing again is fine."""

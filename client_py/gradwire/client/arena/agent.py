@@ -1,15 +1,18 @@
-"""Agent: a deployed agent, for plain code. It runs an AsyncAgent on the process's one background loop.
+"""Agent: a deployed agent, for plain code. It runs an AsyncAgent on the process's one background loop, or on none.
 
 Knows: blocking. Works in several threads, and where a loop already runs, as in Jupyter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
+from gradwire.client._core.blocking import at_once
+from gradwire.client._core.connection import Connection
 from gradwire.client.aio.client import DEFAULT_MAX_MESSAGE_BYTES
+from gradwire.client.aio.inference import AsyncInference
 from gradwire.client.arena import serde
 from gradwire.client.arena.aio import AsyncAgent
 from gradwire.client.arena.models import (
@@ -25,6 +28,8 @@ from gradwire.client.arena.types import RLData
 from gradwire.client.config import RetryConfig, TLSConfig
 from gradwire.client.sync.portal import Portal
 from gradwire.client.types.inference import ValueLike
+
+T = TypeVar("T")
 
 
 class Agent:
@@ -88,6 +93,10 @@ class Agent:
             max_message_bytes=max_message_bytes,
         )
         self._loop = Portal(self._async._client)
+        # Actions are asked for one after the other: over gRPC they do without the background loop.
+        self._blocking = self._async._client._connection.blocking()
+        if self._blocking is not None:
+            self._async._arrays = AsyncInference(cast(Connection, self._blocking))
         if probe_on_init:
             try:
                 self.status()
@@ -145,7 +154,7 @@ class Agent:
             The action (an array, for several agents a dict of arrays), and the hidden state or None. A Discrete
             space's action, not batched, is an array without dimensions: int() makes it a number.
         """
-        return self._loop.run(
+        return self._act(
             self._async.get_action(
                 observation,
                 batched=batched,
@@ -163,7 +172,7 @@ class Agent:
         self, inputs: ValueLike, *, batched: bool = False, timeout: float | None = None
     ) -> tuple[RLData, PredictResult]:
         """A supervised model's outputs for `inputs` (values as in `get_action`), and the metadata."""
-        return self._loop.run(self._async.predict(inputs, batched=batched, timeout=timeout))
+        return self._act(self._async.predict(inputs, batched=batched, timeout=timeout))
 
     def generate(
         self,
@@ -212,6 +221,8 @@ class Agent:
     def close(self) -> None:
         """Closes the connection. Closing again is fine."""
         self._loop.close()
+        if self._blocking is not None:
+            self._blocking.close()
 
     def __enter__(self) -> Self:
         return self
@@ -220,6 +231,10 @@ class Agent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _act(self, work: Coroutine[Any, Any, T]) -> T:
+        # The metadata is there, or the call is refused for want of it: nothing but the call itself could wait.
+        return self._loop.run(work) if self._blocking is None else at_once(work)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} endpoint={self._async._place.shown!r}>"

@@ -77,6 +77,8 @@ class AsyncAgent:
                 timeout=timeout,
                 max_message_bytes=max_message_bytes,
             )
+        self._arrays = self._client.inference
+        """What actions and predictions are asked of."""
         self._place = place
         self._timeout = timeout
         self._probe = probe_on_init
@@ -112,7 +114,7 @@ class AsyncAgent:
         mask, dictated = action_inputs(agent, observation, info, env_defined_actions)
         takes_state = agent is None or agent.recurrent
         with arena_errors():
-            result = await self._client.inference.get_action(
+            result = await self._arrays.get_action(
                 as_value(observation, "observation"),
                 batched=batched,
                 hidden_state=_optional(without_nothing(hidden_state) if takes_state else None, "hidden_state"),
@@ -132,7 +134,7 @@ class AsyncAgent:
         """As `Agent.predict`."""
         await self._agent("supervised")
         with arena_errors():
-            prediction = await self._client.inference.predict(
+            prediction = await self._arrays.predict(
                 as_value(inputs, "inputs"), batched=batched, deployment_id=self._place.deployment, timeout=timeout
             )
         return cast(RLData, prediction.outputs), predict_result(prediction)
@@ -238,6 +240,8 @@ class AsyncAgent:
         return agent
 
     async def _probed(self) -> StatusResponse:
+        if self.metadata is not None:
+            return self.metadata
         async with self._probing:
             return await self.status()
 
