@@ -22,10 +22,10 @@ from gradwire.client.types.sampling import FinishReason, WeightSpan
 from tests.agentic.engines import trajectory
 
 
-def turn(step: int | None, start: int, end: int, *versions: int) -> RowTurn:
+def turn(step: int | None, start: int, end: int, *versions: int, constrained: bool = False) -> RowTurn:
     cuts = np.linspace(0, end - start, len(versions) + 1).astype(int).tolist()
     spans = tuple(WeightSpan(*span) for span in zip(versions, cuts, cuts[1:], strict=False))
-    return RowTurn(step or 0, 0, 0, step, start, end, spans, FinishReason.STOP)
+    return RowTurn(step or 0, 0, 0, step, start, end, spans, FinishReason.STOP, constrained=constrained)
 
 
 def row(count: int, *turns: RowTurn, sampled: str, first: int = 0) -> RolloutRow:
@@ -90,9 +90,20 @@ def test_one_row_is_a_trajectory_without_segments() -> None:
     made = trajectory_of(collected(FIRST, reward=None), messages=[{"role": "assistant", "content": "one of two"}])
     assert (made.segments, made.trajectory_reward, made.metrics["steps"]) == ([], 0.0, 2)
     assert made.prompt_tokens.tolist() == [0, 1] and made.response_masks.tolist() == [1, 1, 0, 0, 1, 1]
-    assert made.response_versions is not None and made.response_versions.tolist() == [5, 5, 0, 0, 5, 6]
+    assert made.response_versions is not None and made.response_versions[made.response_masks == 1].tolist() == [
+        5,
+        5,
+        5,
+        6,
+    ]
     assert [step.model_response for step in made.steps] == ["", ""]
     check_trainable(made)
+
+
+def test_what_a_grammar_forced_may_be_context() -> None:
+    forced = row(8, turn(0, 2, 4, 5, constrained=True), turn(1, 6, 8, 5), sampled="00110011")
+    assert trajectory_of(collected(forced)).response_masks.tolist() == [1, 1, 0, 0, 1, 1]
+    assert trajectory_of(collected(forced), mask_constrained=True).response_masks.tolist() == [0, 0, 0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("rows", [(), (row(4, turn(None, 2, 4, 1), sampled="0011"),)])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradwire.client.agentic.segments import Segment
+from gradwire.client.agentic.training.rollouts import row_of
 from gradwire.client.agentic.trajectory import METRIC_KEYS, Step, StepTrajectory
 from gradwire.client.types.rollouts import CollectedRollout, RolloutRow
 
@@ -23,6 +24,7 @@ def trajectory_of(
     messages: Sequence[Mapping[str, str]] = (),
     task: Any = None,
     metrics: Mapping[str, Any] | None = None,
+    mask_constrained: bool = False,
 ) -> StepTrajectory:
     """A rollout as one trajectory, with a `Step` for each of its calls that count.
 
@@ -37,6 +39,7 @@ def trajectory_of(
             have their texts.
         task: what was asked.
         metrics: of those of a trajectory any; `steps` is counted here.
+        mask_constrained: what was sampled under a grammar, a forced tool call for example, is context and not trained.
 
     ValueError when no call of the rollout counts: there is nothing to train on.
     """
@@ -47,9 +50,9 @@ def trajectory_of(
     main = max(range(len(collected.rows)), key=lambda place: _last_step(collected.rows[place]))
     row = collected.rows[main]
     begin = row.turns[0].start
-    segments = [_segment(other) for place, other in enumerate(collected.rows) if place != main]
+    segments = [_segment(other, mask_constrained) for place, other in enumerate(collected.rows) if place != main]
     rewards = [float(rollout.step_rewards.get(step, 0.0)) for step in range(count)]
-    whole = _segment(row)
+    whole = _segment(row, mask_constrained)
     assert whole.log_probs is not None and whole.steps is not None
     return StepTrajectory(
         prompt_tokens=whole.tokens[:begin],
@@ -74,26 +77,17 @@ def _last_step(row: RolloutRow) -> int:
     return max((turn.step for turn in row.turns if turn.step is not None), default=_NONE)
 
 
-def _segment(row: RolloutRow) -> Segment:
+def _segment(row: RolloutRow, mask_constrained: bool) -> Segment:
     import torch  # here: whoever makes trajectories has it
 
-    steps = np.full(len(row.token_ids), _NONE, np.int64)
-    versions = np.full(len(row.token_ids), _NONE, np.int64)
-    for turn in row.turns:
-        if turn.step is None:
-            continue  # of a call that was asked again, or whose caller had left
-        steps[turn.start : turn.end] = turn.step
-        for span in turn.weight_spans:
-            versions[turn.start + span.start : turn.start + span.end] = span.version
-    # What was sampled and is of none of this row's turns is its parent's, and is trained there.
-    trained = row.loss_mask & (steps != _NONE)
-    known = bool((versions[trained] != _NONE).all())
+    read = row_of(row, mask_constrained=mask_constrained)
+    assert read.log_probs is not None and read.steps is not None
     return Segment(
-        torch.from_numpy(row.token_ids.astype(np.int64)),
-        torch.from_numpy(trained.astype(np.int64)),
-        torch.from_numpy(row.log_probs.copy()),
-        torch.from_numpy(versions.clip(0)) if known else None,
-        torch.from_numpy(steps),
+        torch.from_numpy(read.token_ids.astype(np.int64)),
+        torch.from_numpy(read.trained.astype(np.int64)),
+        torch.from_numpy(read.log_probs.copy()),
+        None if read.versions is None else torch.from_numpy(read.versions),
+        torch.from_numpy(read.steps),
     )
 
 

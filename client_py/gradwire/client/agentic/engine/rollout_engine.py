@@ -42,6 +42,8 @@ class RolloutEngine(BaseEngineWrapper):
 
     task_deadline_s: ClassVar[float] = 600.0
     """Seconds for each task; a batch's deadline shortens it."""
+    mask_constrained: ClassVar[bool] = False
+    """What was sampled under a grammar, a forced tool call for example, is context and not trained."""
 
     def initialize(self) -> None:
         """Nothing is needed; a subclass may need something."""
@@ -85,4 +87,7 @@ class RolloutEngine(BaseEngineWrapper):
             "total_time": total,
             **episode.metrics,
         }
-        return trajectory_of(collected, idx, messages=episode.messages, task=task.get("question"), metrics=metrics)
+        return trajectory_of(
+            collected, idx, messages=episode.messages, task=task.get("question"), metrics=metrics,
+            mask_constrained=self.mask_constrained,
+        )  # fmt: skip

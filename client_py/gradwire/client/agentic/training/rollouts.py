@@ -71,7 +71,7 @@ def _sample(idx: int, found: CollectedRollout, mask_constrained: bool) -> Sample
         _group(found),
         Outcome(rollout.outcome),
         rollout.reward,
-        [_row(row, mask_constrained) for row in found.rows],
+        [row_of(row, mask_constrained=mask_constrained) for row in found.rows],
         step_rewards=rewards,
         name=rollout.rollout_id,
         dropped=[_dropped(completion) for completion in found.dropped],
@@ -84,7 +84,8 @@ def _num_steps(found: CollectedRollout) -> int:
     return max([*steps, *found.rollout.step_rewards], default=-1) + 1
 
 
-def _row(row: RolloutRow, mask_constrained: bool) -> SampleRow:
+def row_of(row: RolloutRow, *, mask_constrained: bool = False) -> SampleRow:
+    """A recorded row as training reads it. What only calls sampled that do not count is context."""
     width = len(row.token_ids)
     free = np.ones(width, np.bool_)
     steps: npt.NDArray[np.int64] = np.full(width, -1, np.int64)
