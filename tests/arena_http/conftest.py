@@ -41,11 +41,11 @@ def peer_environment(home: Path, http: str) -> dict[str, str]:
 def deployed(server: ServerProcess) -> Iterator[str]:
     """A chat, and a deployment of each bundle; the HTTP door's address."""
     with Client(server.address) as client:
-        client.deployments.deploy_llm("chat")
+        client.deployments.deploy_llm("talk")
         for name in NETWORKS:
             client.deployments.deploy_policy(name, name, deterministic=None if name == "iris" else True)
         yield server.doors["http"]
-        for name in ("chat", *NETWORKS):
+        for name in ("talk", *NETWORKS):
             client.deployments.undeploy(name)
 
 

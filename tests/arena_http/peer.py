@@ -45,7 +45,7 @@ def refused(action: Callable[[], Any]) -> Any:
 
 
 def statuses() -> Any:
-    return {name: agent(name).status(refresh=True) for name in ("chat", "cartpole", "memory", "pair", "iris")}
+    return {name: agent(name).status(refresh=True) for name in ("talk", "cartpole", "memory", "pair", "iris")}
 
 
 def actions() -> Any:
@@ -101,7 +101,7 @@ def predictions() -> Any:
 
 
 def texts() -> Any:
-    chat = agent("chat", generate_params=LLMParams(**SHORT))
+    chat = agent("talk", generate_params=LLMParams(**SHORT))
     return {
         "one": chat.generate("to be"),
         "two": chat.generate(["to be", "or not"]),
@@ -112,7 +112,7 @@ def texts() -> Any:
 
 
 def sessions() -> Any:
-    chat = agent("chat", generate_params=LLMParams(**SHORT))
+    chat = agent("talk", generate_params=LLMParams(**SHORT))
     before = {row.session_id for row in chat.list_sessions()}
     for text in ("to be", "or not"):
         list(chat.generate_stream(text, session_id="peer-1"))
@@ -126,13 +126,13 @@ def sessions() -> Any:
 
 
 def errors() -> Any:
-    blind = {name: agent(name) for name in ("chat", "cartpole", "iris")}
+    blind = {name: agent(name) for name in ("talk", "cartpole", "iris")}
     for it in blind.values():  # as of a deployment that does not say its shape
         it.metadata = it.metadata.model_copy(update={"agent": None})
-    zeros, cart, chat = np.zeros(4, np.float32), agent("cartpole"), agent("chat")
+    zeros, cart, chat = np.zeros(4, np.float32), agent("cartpole"), agent("talk")
     return {
         "no such deployment": refused(lambda: agent("nobody")),
-        "action of a chat": refused(lambda: blind["chat"].get_action(zeros)),
+        "action of a chat": refused(lambda: blind["talk"].get_action(zeros)),
         "prediction of a policy": refused(lambda: blind["cartpole"].predict(zeros)),
         "text of a model": refused(lambda: blind["iris"].generate("a")),
         "sessions of a policy": refused(lambda: blind["cartpole"].list_sessions()),
@@ -155,7 +155,7 @@ def client() -> Any:
         with found.open_inference_agent("cartpole") as it:
             opened = it.get_action(np.zeros(4, np.float32))
         return {
-            "list": found.list_inference_deployments(name="chat"),
+            "list": found.list_inference_deployments(name="talk"),
             "of an experiment": found.list_inference_deployments(experiment_name="iris"),
             "of a project": found.list_inference_deployments(project_name="p"),
             "opened": opened,
@@ -176,11 +176,11 @@ def commands() -> Any:
         return str(result.output)
 
     run("list")
-    run("run", "chat")
+    run("run", "talk")
     run("generate", "--prompt", "to be")
     run("generate", "--prompt", "or not")
     run("sessions", "list")
-    (mine,) = {row.session_id for row in agent("chat").list_sessions()}
+    (mine,) = {row.session_id for row in agent("talk").list_sessions()}
     run("sessions", "get", mine)
     run("sessions", "clear")
     run("generate", "--prompt", "a new one")
@@ -191,9 +191,9 @@ def commands() -> Any:
     run("sessions", "delete", mine, said="y\n")
     run("sessions", "delete", mine, "--yes")
     run("deploy", "iris")
-    left = [row.session_id for row in agent("chat").list_sessions()]
+    left = [row.session_id for row in agent("talk").list_sessions()]
     for session_id in left:
-        agent("chat").delete_session(session_id)
+        agent("talk").delete_session(session_id)
     return {"ran": ran, "mine": mine, "left": left}
 
 
@@ -203,6 +203,6 @@ CASES: Iterable[Callable[[], Any]] = (
 
 if __name__ == "__main__":
     record = {case.__name__: plain(case()) for case in CASES}
-    for session in agent("chat").list_sessions():
-        agent("chat").delete_session(session.session_id)
+    for session in agent("talk").list_sessions():
+        agent("talk").delete_session(session.session_id)
     print(json.dumps({**record, "commands": plain(commands())}))

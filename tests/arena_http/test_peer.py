@@ -36,7 +36,7 @@ def test_status(record: dict[str, Any]) -> None:
     flags = {name: {key for key, value in found["agent"].items() if value is True}
              for name, found in record["statuses"].items()}  # fmt: skip
     assert flags == {
-        "chat": {"llm"}, "cartpole": set(), "memory": {"recurrent"}, "pair": {"multi_agent"}, "iris": {"supervised"}
+        "talk": {"llm"}, "cartpole": set(), "memory": {"recurrent"}, "pair": {"multi_agent"}, "iris": {"supervised"}
     }  # fmt: skip
     for name, found in record["statuses"].items():
         assert found["deployment_id"] == name and found["instance_id"] and found["success"]
@@ -100,11 +100,11 @@ def test_texts(record: dict[str, Any], server: ServerProcess) -> None:
     found = record["texts"]
     with Client(server.address) as client:
         ours = {
-            text: client.inference.generate(text, max_tokens=6, temperature=0.0, deployment_id="chat").replies[0]
+            text: client.inference.generate(text, max_tokens=6, temperature=0.0, deployment_id="talk").replies[0]
             for text in ("to be", "or not")
         }
         for reply in ours.values():
-            client.sessions.delete(reply.session_id, deployment_id="chat")
+            client.sessions.delete(reply.session_id, deployment_id="talk")
     texts = {text: reply.completion.text for text, reply in ours.items()}
     assert found["one"]["results"] == [{"prompt": "to be", "completion": texts["to be"]}]
     assert [result["completion"] for result in found["two"]["results"]] == list(texts.values())
@@ -128,7 +128,7 @@ def test_sessions(record: dict[str, Any]) -> None:
 
 ERRORS = {
     "no such deployment": (404, "no deployment 'nobody'"),
-    "action of a chat": (400, "'chat' is a language model; this call is for a policy"),
+    "action of a chat": (400, "'talk' is a language model; this call is for a policy"),
     "prediction of a policy": (400, "'cartpole' is a policy; this call is for a supervised model"),
     "text of a model": (400, "'iris' is a supervised model; this call is for a language model"),
     "sessions of a policy": (400, "wrong_deployment_kind"),
@@ -155,7 +155,7 @@ def test_errors(record: dict[str, Any]) -> None:
 def test_the_control_plane(record: dict[str, Any], deployed: str) -> None:
     found = record["client"]
     (chat,), (iris,) = found["list"], found["of an experiment"]
-    assert chat["url"] == f"http://{deployed}/deployments/chat" and chat["status"] == "running"
+    assert chat["url"] == f"http://{deployed}/deployments/talk" and chat["status"] == "running"
     assert (chat["kind"], chat["memory_scope"]) == ("llm", "user")
     assert iris["name"] == "iris" and found["of a project"] == []
     assert array(found["opened"][0]).shape == ()
@@ -171,7 +171,7 @@ def test_the_command(record: dict[str, Any], deployed: str) -> None:
         step for step in ran if step["code"] not in (0, 2)
     ]
     said = [step["out"] for step in ran]
-    assert f"http://{deployed}/deployments/chat" in said[0] and "cartpole" in said[0]
+    assert f"http://{deployed}/deployments/talk" in said[0] and "cartpole" in said[0]
     assert f"Started session {mine}" in said[2] and "Started session" not in said[3]
     assert mine in said[4]
     assert "to be" in said[5] and "or not" in said[5] and "4 messages" in said[5]
@@ -189,4 +189,4 @@ def test_the_installed_program(deployed: str, tmp_path: Path) -> None:
         [peer_command("arena"), "agent", "list", "--name", "memory"],
         env=peer_environment(tmp_path, deployed), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert ran.returncode == 0 and f"http://{deployed}/deployments/memory" in ran.stdout and "chat" not in ran.stdout
+    assert ran.returncode == 0 and f"http://{deployed}/deployments/memory" in ran.stdout and "talk" not in ran.stdout
