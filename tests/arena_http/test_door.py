@@ -232,7 +232,15 @@ async def test_sessions_and_messages_come_in_pages(door: Door) -> None:
     assert len(first["messages"]) == 4 and "x-gradwire-next-page-token" not in headers
     _, whole, _ = await door.ask("/deployments/chat/sessions/s1")
     assert whole["messages"] == first["messages"] + second["messages"]
-    for query in ("page_size=0", "page_size=1001", "page_size=x", "page=2", "page_token=%00", "page_size"):
+    for query in (
+        "page_size=0",
+        "page_size=1001",
+        "page_size=x",
+        "page_size=" + "0" * 8 + "1" * 5000,
+        "page=2",
+        "page_token=%00",
+        "page_size",
+    ):
         status, found, _ = await door.ask(f"/deployments/chat/sessions?{query}")
         assert status == 400, (query, found)
 
@@ -257,6 +265,15 @@ BAD: dict[str, tuple[str, Any, int, str]] = {
     "a billion tokens": ("chat/generate", {"prompts": ["a"], "params": {"max_new_tokens": 2**40}}, 400, "params"),
     "no tokens": ("chat/generate", {"prompts": ["a"], "params": {"max_new_tokens": 0}}, 400, "params.max_new_tokens"),
     "a long name": ("chat/generate", {"prompts": ["a"], "session_id": "s" * 300}, 400, "session_id"),
+    "half a name": (
+        "chat/generate",
+        b'{"prompts": ["a"], "session_id": "\\ud800"}',
+        400,
+        "holds half a character: \\ud800",
+    ),
+    "half a key": ("chat/generate", b'{"prompts": ["a"], "params": {"\\ud800": 1}}', 400, "is not known"),
+    "another encoding": ("chat/generate", json.dumps({"prompts": ["a"]}).encode("utf-16"), 400, "the body is no JSON"),
+    "beyond floats": ("chat/generate", {"prompts": ["a"], "params": {"temperature": 10**400}}, 400, "params: "),
     "ten megabytes": ("chat/generate", {"prompts": ["a" * 10_000_000]}, 400, "prompts[0]"),
 }
 
@@ -280,6 +297,14 @@ async def test_paths_and_verbs(door: Door) -> None:
     for name in ("cartpole", "iris"):
         await door.served.app.deployer.undeploy(name)
     assert (await door.ask("/status"))[1]["deployment_id"] == "chat"  # the only one needs no name
+
+
+@pytest.mark.parametrize("field", ["experiment_name", "checkpoint", "memoryScope"])
+async def test_what_no_deployment_is_made_of(door: Door, field: str) -> None:
+    for value in ([], {}, ["user"], 3, True, " ", "../../etc", "/etc/passwd", "a\0b", "x" * 5000):
+        body = {"experiment_name": "cartpole", field: value}
+        status, found, _ = await door.ask("/api/cli/v1/inference/deploy", body)
+        assert status == 400, (value, found)
 
 
 async def test_a_deployment_that_failed_is_the_servers_fault(door: Door) -> None:

@@ -76,6 +76,7 @@ LIES = {
     "a third truth": (forged(descr="'|b1'", shape="(2,)", data=b"\1\2"), "neither 0 nor 1"),
     "code for a header": (forged(shape="__import__('os')"), "not one of descr"),
     "parentheses": (forged(shape="(" * 3000), "not one of descr"),
+    "a list for a key": (forged(shape="{[1]: 2}"), "not one of descr"),
     "an order that is none": (forged(order="7"), "not one of descr"),
     "a long header": (forged(shape="(" + "1," * 3000 + ")"), "a .npy header of"),
     "no npy": (base64.b64encode(b"hello there").decode(), "no .npy file"),

@@ -105,6 +105,38 @@ async def test_a_locked_sqlite_is_busy_and_usable_afterwards(tmp_path: Path) -> 
     await database.close()
 
 
+async def test_writers_behind_one_that_gave_up_do_not_each_wait_again(tmp_path: Path) -> None:
+    database = Database(database_url("", tmp_path), busy_timeout_s=0.3)
+    await database.open()
+    began = asyncio.get_running_loop().time()
+    with sqlite3.connect(tmp_path / "gradwire.db", isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        work = [database.write(lambda connection: connection.execute(sa.text("SELECT 1"))) for _ in range(40)]
+        found = await asyncio.gather(*work, return_exceptions=True)
+        assert {getattr(error, "reason", error) for error in found} == {"DATABASE_BUSY"}
+        assert asyncio.get_running_loop().time() - began < 40 * 0.3 / 2
+        other.execute("COMMIT")
+    await database.write(lambda connection: connection.execute(sa.text("SELECT 1")))
+    await database.close()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_sqlite_file_that_is_gone_takes_no_more_writes(tmp_path: Path, replaced: bool) -> None:
+    database = Database(database_url("", tmp_path))
+    await database.open()
+    file, kept = tmp_path / "gradwire.db", tmp_path / "kept.db"
+    file.rename(kept)
+    if replaced:
+        file.touch()
+    for call in (database.read, database.write):
+        with pytest.raises(Unavailable) as caught:
+            await call(lambda connection: connection.execute(sa.text("SELECT 1")))
+        assert caught.value.reason == "DATABASE_UNAVAILABLE"
+    kept.replace(file)
+    await database.write(lambda connection: connection.execute(sa.text("SELECT 1")))
+    await database.close()
+
+
 async def test_a_database_that_is_not_there_says_so_without_its_password(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

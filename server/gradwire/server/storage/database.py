@@ -34,6 +34,8 @@ Work = Callable[[AsyncConnection], Awaitable[T]]
 _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 _WRITES = "gradwire_writes"  # option of a connection: its transaction takes SQLite's write lock at once
 _RETRY = timedelta(seconds=1)
+_BUSY = "DATABASE_BUSY"
+_OUT_OF_REACH = "the database cannot be reached now"
 
 
 class DatabaseSettingError(ValueError):
@@ -65,6 +67,8 @@ class Database:
         self.is_sqlite = url.get_backend_name() == "sqlite"
         # SQLite has one writer at a time. Those of this process queue here, in order, instead of polling its lock.
         self._writing = asyncio.Lock()
+        self._busy_at = 0.0  # when a writer last gave up waiting for another process, by the loop's clock
+        self._file: tuple[int, int] | None = None  # device and inode of SQLite's file
         self._under_way: set[asyncio.Task[Any]] = set()
         self._busy_timeout_s = busy_timeout_s
         self._engine: AsyncEngine | None = None
@@ -106,12 +110,21 @@ class Database:
             task.exception()  # whoever waited has it; one that was cancelled does not want it
 
     async def _locked(self, work: Work[T]) -> T:
+        came_at = asyncio.get_running_loop().time()
         async with self._writing:
-            return await self._run(work, {_WRITES: True})
+            if came_at < self._busy_at:  # it waited behind one that gave up; each its own wait would add up
+                raise _busy()
+            try:
+                return await self._run(work, {_WRITES: True})
+            except Unavailable as error:
+                if error.reason == _BUSY:
+                    self._busy_at = asyncio.get_running_loop().time()
+                raise
 
     async def _run(self, work: Work[T], options: dict[str, Any]) -> T:
         if self._engine is None:
             raise RuntimeError("the database is not open")
+        self._require_file()
         try:
             async with self._engine.connect() as connection:
                 if options:
@@ -133,8 +146,26 @@ class Database:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=stat.S_IRWXU)
             path.touch(mode=stat.S_IRUSR | stat.S_IWUSR)
+            self._file = _identity(path)
         except OSError as error:
             raise Unavailable("DATABASE_UNAVAILABLE", f"cannot open {path}: {error.strerror}") from error
+
+    def _require_file(self) -> None:
+        """Connections go on with a file that was deleted or replaced, and what they write is lost with it."""
+        if self._file is None:
+            return
+        try:
+            here = _identity(Path(self._url.database or ""))
+        except OSError as error:
+            raise _unavailable(error) from error
+        if here != self._file:
+            log.error("the database's file is another one than this server opened: start the server again")
+            raise Unavailable("DATABASE_UNAVAILABLE", _OUT_OF_REACH, retry_after=_RETRY)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def _engine(url: URL, busy_timeout_s: float) -> AsyncEngine:
@@ -181,6 +212,8 @@ def _unavailable(error: Exception) -> Unavailable:
     cause = error.orig if isinstance(error, DBAPIError) else error
     log.error("the database failed: %s: %s", type(cause).__name__, cause)
     busy = "locked" in str(cause) or isinstance(error, sa.exc.TimeoutError)
-    if busy:
-        return Unavailable("DATABASE_BUSY", "the database is busy; nothing was written", retry_after=_RETRY)
-    return Unavailable("DATABASE_UNAVAILABLE", "the database cannot be reached now", retry_after=_RETRY)
+    return _busy() if busy else Unavailable("DATABASE_UNAVAILABLE", _OUT_OF_REACH, retry_after=_RETRY)
+
+
+def _busy() -> Unavailable:
+    return Unavailable(_BUSY, "the database is busy; nothing was written", retry_after=_RETRY)

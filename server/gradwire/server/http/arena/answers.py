@@ -23,7 +23,8 @@ class Answer:
 
     async def json(self, content: Any, status: int = 200, headers: Headers = ()) -> None:
         """The whole answer."""
-        data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        data = text.encode(errors="backslashreplace")  # an error may quote half a character, which JSON writes so
         await self._whole(status, data, [(b"content-type", b"application/json"), *headers])
 
     async def json_bytes(self, data: bytes) -> None:

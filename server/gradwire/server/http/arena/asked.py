@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.http.arena.paths import Route, Target
-from gradwire.server.http.arena.requests import json_object
+from gradwire.server.http.arena.requests import parsed
 from gradwire.server.http.connect import negotiation
 from gradwire.server.http.connect.body import Body
 from gradwire.server.rpc.interceptors.step import Call
@@ -40,8 +40,8 @@ class Asked:
         """The body, as `parse` makes it of a JSON object."""
         data = await self.body.whole(negotiation.announced_length(self.call.metadata))
         if len(data) > _LONG_BYTES:
-            return await asyncio.to_thread(lambda: parse(json_object(data)))
-        return parse(json_object(data))
+            return await asyncio.to_thread(lambda: parsed(data, parse))
+        return parsed(data, parse)
 
     async def no_body(self) -> None:
         """Read what should be nothing: only then it is known when the caller leaves."""

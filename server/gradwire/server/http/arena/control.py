@@ -78,7 +78,7 @@ def _wanted(body: Mapping[str, Any]) -> _Wanted:
         raise InvalidArgument.at("experiment_name", "must be the name of a bundle, or a training job's number")
     if checkpoint is not None and not isinstance(checkpoint, str):
         raise InvalidArgument.at("checkpoint", "must be the name of a bundle inside of experiment_name")
-    if scope is not None and scope not in _SCOPES:
+    if scope is not None and (not isinstance(scope, str) or scope not in _SCOPES):
         raise InvalidArgument.at("memoryScope", f"must be user or organization, got {str(scope)[:40]!r}")
     name = experiment.strip()
     if name.isascii() and name.isdigit() and len(name) <= 18:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from gradwire.server.http.arena.asked import Asked
 
 _NEXT_HEADER = b"x-gradwire-next-page-token"
 _MAX_PAGES = 16  # of messages; each is 1000 of them or 8 MiB
+_COUNT = re.compile("[0-9]{1,9}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -61,7 +63,7 @@ class Conversations:
 def _page(asked: Asked) -> tuple[int, str]:
     given = asked.parameters("page_size", "page_token")
     size = given.get("page_size", str(SessionReader.MAX_PAGE))
-    if not size.isascii() or not size.isdigit() or not 1 <= int(size[:9]) <= SessionReader.MAX_PAGE:
+    if not _COUNT.fullmatch(size) or not 1 <= int(size) <= SessionReader.MAX_PAGE:
         raise InvalidArgument.at("page_size", f"must be 1 to {SessionReader.MAX_PAGE}, got {size[:40]!r}")
     return int(size), given.get("page_token", "")
 

@@ -78,7 +78,7 @@ def _header(data: bytes, path: str) -> tuple[dict[str, Any], int]:
         raise InvalidArgument.at(path, "is a .npy file that ends in its header")
     try:
         header = ast.literal_eval(data[begin : begin + size].decode("utf-8").strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):  # ValueError: no UTF-8 either
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # ValueError: no UTF-8 either
         header = None
     if not isinstance(header, dict) or set(header) != _KEYS or not isinstance(header["fortran_order"], bool):
         raise InvalidArgument.at(path, "has a .npy header that is not one of descr, fortran_order and shape")

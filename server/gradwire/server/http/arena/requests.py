@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from gradwire.server.domain.inference import ActionRequest
 from gradwire.server.engines.acting import Value
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.http.arena.values import first_rows, read_value
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,20 @@ class TextCall:
     session_id: str | None
 
 
+def parsed(data: bytes, parse: Callable[[Mapping[str, Any]], T]) -> T:
+    """A body, as `parse` makes it of a JSON object; raises InvalidArgument."""
+    body = json_object(data)
+    made = parse(body)  # first, as it knows where things are
+    if b"\\u" in data:
+        _whole_characters(json.dumps(body, ensure_ascii=False), "")
+    return made
+
+
 def json_object(data: bytes) -> dict[str, Any]:
     """The body; raises InvalidArgument."""
     try:
-        body = json.loads(data, parse_constant=_no_constant, parse_float=_finite)
+        text = data.decode()  # json.loads would guess encodings, and take halves of characters
+        body = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument.at("", f"the body is no JSON: {error}", reason="NOT_JSON") from error
     if not isinstance(body, dict):

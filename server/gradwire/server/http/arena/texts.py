@@ -75,7 +75,7 @@ class Texts:
         """The parameters, by the rules of the protos: there is one place that says what a temperature may be."""
         try:
             params = sampling_params_pb2.SamplingParams(**call.params)
-        except ValueError as error:  # an integer that is out of all range
+        except (ValueError, OverflowError) as error:  # a number that is out of all range
             raise InvalidArgument.at("params", str(error)) from error
         request = inference_pb2.GenerateReplyRequest(prompts=call.prompts, params=params)
         if call.session_id is not None:
