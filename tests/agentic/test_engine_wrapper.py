@@ -162,6 +162,15 @@ def test_a_file_that_gives_no_engine_says_why(tmp_path: Path, text: str, said: s
     assert said in str(caught.value) and str(path) in str(caught.value)
 
 
+def test_a_file_that_was_interrupted_is_loaded_anew(tmp_path: Path) -> None:
+    text = f"{HEAD}import pathlib\nflag = pathlib.Path(__file__).with_suffix('.again')\nif not flag.exists():\n"
+    text += f"    flag.touch()\n    raise KeyboardInterrupt\nclass Mine(BaseEngineWrapper):{METHODS}"
+    path = written(tmp_path, text)
+    with pytest.raises(KeyboardInterrupt):
+        load_engine_class(path)
+    assert load_engine_class(path).__name__ == "Mine"
+
+
 def test_what_is_no_file_says_so(tmp_path: Path) -> None:
     for path, said in ((tmp_path / "none.py", "no such file"), (tmp_path, "no file"), (tmp_path / "a.txt", "NAME.py")):
         if path.suffix == ".txt":

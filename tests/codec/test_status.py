@@ -69,8 +69,8 @@ def test_the_trailers_hold_any_error(text: str, times: int) -> None:
     violations = [e.FieldViolation(f"prompts[{n}].text", text) for n in range(times)]
     for error in (
         e.InvalidArgument(violations),
-        e.NotFound("checkpoint", "x" * 100, text * times),
-        e.FailedPrecondition("STATE", text * times, subject="training_job/1"),
+        e.NotFound("checkpoint", text * times, text * times),
+        e.FailedPrecondition("STATE", text * times, subject=text * times, metadata={"outcome": text * times}),
     ):
         status = to_status(error)
         assert wire_size(status) < 8000

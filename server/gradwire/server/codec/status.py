@@ -19,6 +19,7 @@ DETAILS_KEY = "grpc-status-details-bin"
 _MESSAGE_BYTES = 1000
 _VIOLATIONS_BYTES = 2000
 _DESCRIPTION_BYTES = 600
+_NAME_BYTES = 600
 
 _CLASSES: dict[int, type[errors.GradwireError]] = {
     code_pb2.Code.Value(cls.code): cls
@@ -67,8 +68,9 @@ def _bad_request(violations: Sequence[errors.FieldViolation]) -> error_details_p
 def to_status(error: errors.GradwireError) -> status_pb2.Status:
     """The status of an error: ErrorInfo always, and what its kind calls for beside it."""
     text = _cut(error.message, _MESSAGE_BYTES)
+    metadata = {key: _cut(value, _NAME_BYTES) for key, value in error.metadata.items()}
     details: list[message.Message] = [
-        error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+        error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
     ]
     match error:
         case errors.InvalidArgument():
@@ -76,12 +78,14 @@ def to_status(error: errors.GradwireError) -> status_pb2.Status:
         case errors.NotFound():
             details.append(
                 error_details_pb2.ResourceInfo(
-                    resource_type=error.resource_type, resource_name=error.resource_name, description=text
+                    resource_type=error.resource_type,
+                    resource_name=_cut(error.resource_name, _NAME_BYTES),
+                    description=text,
                 )
             )
         case errors.FailedPrecondition():
             violation = error_details_pb2.PreconditionFailure.Violation(
-                type=error.reason, subject=error.subject, description=text
+                type=error.reason, subject=_cut(error.subject, _NAME_BYTES), description=text
             )
             details.append(error_details_pb2.PreconditionFailure(violations=[violation]))
         case errors.ResourceExhausted() | errors.Unavailable():

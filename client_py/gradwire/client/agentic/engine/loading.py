@@ -81,8 +81,10 @@ def _module(file: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
+    except BaseException as error:
+        del sys.modules[name]  # half a module must not be what the next attempt gets
+        if not isinstance(error, (Exception, SystemExit)):
+            raise
         raise _error(file, f"{_place(file, error)}{type(error).__name__}: {error}") from error
     return module
 

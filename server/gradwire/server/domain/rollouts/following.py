@@ -34,6 +34,11 @@ class Wanted:
     wait_s: float = 0.0
     request_id: str = ""
 
+    @property
+    def enough(self) -> int:
+        """Rollouts that end the wait, where none are named."""
+        return min(self.at_least, self.at_most)
+
 
 @dataclass(slots=True, eq=False)
 class Watch:

@@ -167,9 +167,10 @@ class Shelf:
         try:
             async with asyncio.timeout(wanted.wait_s):
                 while True:
-                    found, enough = self._found(wanted)
-                    if enough:
-                        return found
+                    if wanted.rollout_ids or len(self._ended) >= wanted.enough:  # else there is nothing to look for
+                        found, enough = self._found(wanted)
+                        if enough:
+                            return found
                     watch.changed.clear()
                     await watch.wait()
         except TimeoutError:
@@ -185,7 +186,7 @@ class Shelf:
             return found[: wanted.at_most], len(found) == len(named)
         ready = [r for r in self._ended.values() if not wanted.groups or r.group in wanted.groups]
         found = self._whole(ready, wanted.at_most) if wanted.whole_groups else ready[: wanted.at_most]
-        return found, len(found) >= min(wanted.at_least, wanted.at_most)
+        return found, len(found) >= wanted.enough
 
     def _whole(self, ready: list[Rollout], at_most: int) -> list[Rollout]:
         groups: dict[str, list[Rollout]] = {}
