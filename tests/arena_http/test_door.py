@@ -301,7 +301,8 @@ async def test_paths_and_verbs(door: Door) -> None:
 
 @pytest.mark.parametrize("field", ["experiment_name", "checkpoint", "memoryScope"])
 async def test_what_no_deployment_is_made_of(door: Door, field: str) -> None:
-    for value in ([], {}, ["user"], 3, True, " ", "../../etc", "/etc/passwd", "a\0b", "x" * 5000):
+    values: list[Any] = [[], {}, ["user"], 3, True, " ", "../../etc", "/etc/passwd", "a\0b", "x" * 5000]
+    for value in values:
         body = {"experiment_name": "cartpole", field: value}
         status, found, _ = await door.ask("/api/cli/v1/inference/deploy", body)
         assert status == 400, (value, found)

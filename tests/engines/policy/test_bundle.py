@@ -137,6 +137,14 @@ def test_neither_a_folder_nor_a_zip(tmp_path: Path) -> None:
     assert "neither a folder nor a zip file" in refused(tmp_path / "pickle")
 
 
+def test_a_pipe_or_a_device_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        with pytest.raises(BundleError, match="is no regular file"):
+            read_bundle(tmp_path / name)
+
+
 def test_zip_entries_stay_inside(folder: Path, tmp_path: Path) -> None:
     for name in ("../evil.onnx", "/etc/evil.onnx", "sub/evil.onnx", "sub\\evil.onnx"):
         with zipped(folder, tmp_path / "b.zip") as archive:

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from gradwire.server.engines.policy.manifest import MANIFEST, BundleError, Manifest, parse_manifest
 
@@ -35,13 +36,23 @@ def read_bundle(path: Path, *, max_bytes: int = MAX_BUNDLE_BYTES) -> Bundle:
     try:
         if path.is_dir():
             return _read(_Folder(path), max_bytes)
-        with zipfile.ZipFile(path) as archive:
+        with _opened(path) as file, zipfile.ZipFile(file) as archive:
             return _read(_Zip(archive), max_bytes)
     except FileNotFoundError as error:
         raise BundleError(path.name, "", "does not exist") from error
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) else error  # the whole of an OSError tells where it lies
         raise BundleError(path.name[:200], "", f"is neither a folder nor a zip file that can be read: {why}") from error
+
+
+def _opened(path: Path, flags: int = 0) -> BinaryIO:
+    """A regular file. O_NONBLOCK: a pipe must not hang us, and a device has no end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise BundleError(path.name[:200], "", "is no regular file")
+    return file
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
@@ -100,11 +111,7 @@ class _Folder:
 
     def read(self, name: str, limit: int) -> bytes:
         try:
-            # O_NOFOLLOW and fstat: what `names` saw may have been replaced since. O_NONBLOCK: a pipe must not hang us.
-            descriptor = os.open(self._path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise BundleError(name, "", "is no regular file")
+            with _opened(self._path / name, os.O_NOFOLLOW) as file:  # what `names` saw may have been replaced since
                 data = file.read(limit + 1)
         except OSError as error:
             raise BundleError(name, "", f"cannot be read: {error.strerror}") from error
