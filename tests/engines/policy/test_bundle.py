@@ -86,6 +86,10 @@ def test_a_folder_and_its_zip_file_hold_the_same(folder: Path, tmp_path: Path) -
         (lambda m: m["networks"]["policy"].update(action_space=discrete(10**9)), "action_space"),
         (lambda m: m["networks"]["policy"].update(states={"h": {"shape": [2**30]}}), "states.h"),
         (lambda m: m["networks"]["policy"].update(states={"h": {"shape": [2], "initial": [1.0]}}), "initial has 1"),
+        (
+            lambda m: m["networks"]["policy"].update(states={f"h{i}": {"shape": [2**24]} for i in range(3)}),
+            "observations and states have 50331652 elements",
+        ),
         (lambda m: m["networks"]["policy"].update(normalization={"x": {"mean": [0.0], "variance": [1.0]}}), "x is not"),
         (lambda m: m.update(agents={"a": "policy", "b": "nobody"}), "agents and networks differ in nobody"),
         (lambda m: m["files"]["policy.onnx"].update(bytes=10), "policy.onnx: bytes"),
@@ -247,3 +251,34 @@ def test_outputs_are_measured_not_believed(tmp_path: Path) -> None:
     bundle = read_bundle(write(tmp_path / "seven", {"policy": network(box(4), "categorical", discrete(7))}))
     said = with_graph(tmp_path, graph(spec_of(bundle.manifest)))
     assert "output logits has shape [1, 7] for 1 rows; it must be [batch, 3]" in said
+
+
+def test_a_name_that_is_no_text(folder: Path, tmp_path: Path) -> None:
+    data = (folder / "policy.onnx").read_bytes()
+    assert b"logits" in data
+    assert "policy.onnx" in with_graph(tmp_path, data.replace(b"logits", b"logit\xeb"))
+
+
+def test_a_graph_that_loops_for_ever_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradwire.server.engines.policy.network._PROBE_SECONDS", 0.2)
+    rows, one = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4]), TensorProto.INT64
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Sin", ["x"], ["y"])],
+        "body",
+        [helper.make_tensor_value_info("i", one, []), helper.make_tensor_value_info("go", TensorProto.BOOL, []), rows],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 4]),
+        ],
+    )
+    loop = helper.make_graph(
+        [helper.make_node("Loop", ["n", "true", "obs"], ["looped"], body=body),
+         helper.make_node("MatMul", ["looped", "w"], ["logits"])],
+        "loop",
+        [helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["b", 4])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", 3])],
+        [numpy_helper.from_array(np.int64(2**62), "n"), numpy_helper.from_array(np.bool_(True), "true"),
+         numpy_helper.from_array(np.zeros((4, 3), np.float32), "w")],
+    )  # fmt: skip
+    model = helper.make_model(loop, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert "has not run on 1 rows of zeros within 0.2 s" in with_graph(tmp_path, model.SerializeToString())

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from gradwire.server.engines.policy.spaces import (
     MAX_DEPTH,
+    MAX_ROW_ELEMENTS,
     ActionSpace,
     Box,
     Discrete,
@@ -151,6 +152,9 @@ class Network(Strict):
         inputs = dict(found)
         if len(inputs) < len(found):
             raise ValueError("observation_space: two leaves have the same name; avoid dots in keys")
+        shapes = [tuple(leaf.shape) for leaf in inputs.values()] + [state.shape for state in self.states.values()]
+        if (size := sum(map(elements, shapes))) > MAX_ROW_ELEMENTS:
+            raise ValueError(f"observations and states have {size} elements; at most {MAX_ROW_ELEMENTS} are taken")
         for name, normalization in self.normalization.items():
             leaf = inputs.get(name)
             if not isinstance(leaf, Box):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import timeit
 from collections.abc import Mapping
 from functools import partial
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ _NUMPY: dict[str, np.dtype[Any]] = {
     **{f"tensor({name})": np.dtype(name) for name in ("uint8", "int8", "int16", "int32", "int64")},
 }
 _PROBE_ROWS = (1, 3)  # one row, as exporters fold dimensions of 1 away
+_PROBE_SECONDS = 30.0
 _INLINE_SECONDS = 150e-6
 
 
@@ -53,9 +55,12 @@ class OnnxNetwork:
         self._input_dtypes: dict[str, np.dtype[Any]] = {}
         self._row_shapes = _row_shapes(spec)
         self._outputs = _outputs(spec)
-        self._check_inputs()
-        self._check_outputs()
-        self._probe()
+        try:
+            self._check_inputs()
+            self._check_outputs()
+            self._probe()
+        except (UnicodeDecodeError, MemoryError) as error:  # a name that is no text; arrays beyond this machine
+            raise BundleError(spec.file, f"networks.{name}.file", f"cannot be loaded: {error}") from error
 
     @property
     def input_dtypes(self) -> Mapping[str, np.dtype[Any]]:
@@ -72,10 +77,10 @@ class OnnxNetwork:
             states[name] = np.repeat(row[None], rows, axis=0)
         return states
 
-    def run(self, feeds: Arrays) -> Arrays:
+    def run(self, feeds: Arrays, options: Any = None) -> Arrays:
         """Outputs by name, of inputs by name, all with the same number of rows first."""
         try:
-            found = self._session.run(self._outputs, feeds)
+            found = self._session.run(self._outputs, feeds, options)
         except Exception as error:  # ONNX Runtime's exceptions have no common base but this
             raise RunError(f"network {self.name} failed: {str(error)[:500]}") from error
         return dict(zip(self._outputs, found, strict=True))
@@ -125,10 +130,19 @@ class OnnxNetwork:
             self._probe_with(rows)
 
     def _probe_with(self, rows: int) -> None:
+        options = onnxruntime.RunOptions()
+        # A graph may loop for ever; ONNX Runtime looks at this between two operators.
+        watchdog = Timer(_PROBE_SECONDS, setattr, (options, "terminate", True))
+        watchdog.daemon = True
+        watchdog.start()
         try:
-            outputs = self.run(self._zeros(rows))
+            outputs = self.run(self._zeros(rows), options)
         except RunError as error:
+            if options.terminate:
+                self._fail("file", f"has not run on {rows} rows of zeros within {_PROBE_SECONDS:g} s")
             self._fail("file", f"does not run on {rows} rows of zeros: {error}")
+        finally:
+            watchdog.cancel()
         for name, shape in self._output_shapes().items():
             found = outputs[name]
             if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiub":

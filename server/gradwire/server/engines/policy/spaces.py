@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Array = npt.NDArray[Any]
 MAX_ELEMENTS = 2**24  # of one leaf: a 4096 x 4096 image
+MAX_ROW_ELEMENTS = 2**25  # of all inputs of a network, for one row
 MAX_DEPTH = 8  # of dict and tuple spaces in each other
 
 Dimension = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
