@@ -9,7 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from gradwire.server.convert import torch_module
+from gradwire.server.convert.export import export
 from gradwire.server.engines.policy.engine import PolicyEngine
 
 MODEL = """
@@ -35,6 +38,17 @@ def spy():
 
 def nonsense():
     return 7
+
+class Forgetful(torch.nn.Module):
+    def forward(self, obs, states):
+        return obs
+
+def forgetful():
+    spaces = {"observation_space": None, "action_space": None}
+    return {"module": Forgetful(), "head": "q_values", "states": {"h": 0}, **spaces}
+
+def wrong_input():
+    return torch.nn.Linear(4, 3), (torch.ones(2, 4),)
 """
 
 
@@ -53,7 +67,7 @@ def source(tmp_path: Path) -> Path:
 
 
 async def test_convert_inspect_check_and_serve(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "sum.zip"
+    out = tmp_path / "bundles" / "sum.zip"  # whose folder is made
     made = gradwire("convert", f"{source}:make", out)
     assert made.returncode == 0, made.stderr
     assert "runs the code in it" in made.stderr and "largest difference from the source: 0.0e+00" in made.stdout
@@ -88,3 +102,22 @@ def test_what_cannot_be_converted_says_why(source: Path, tmp_path: Path) -> None
     assert "is not a file" in gradwire("convert", tmp_path / "none.zip", tmp_path / "o").stderr
     (tmp_path / "text").write_text("hello")
     assert "neither a Stable-Baselines3 zip nor" in gradwire("convert", tmp_path / "text", tmp_path / "o").stderr
+
+
+def test_a_module_that_does_not_fit_is_told_how_it_was_called(source: Path) -> None:
+    with pytest.raises(ValueError, match=r"Linear\(\(torch.float32\[2, 4\],\)\) raised TypeError"):
+        torch_module.load(f"{source}:wrong_input", "")
+    forward = torch_module.load(f"{source}:forgetful", "")[1]["policy"].forward
+    with pytest.raises(
+        ValueError, match=r"called with \(obs, \{'h': torch.float32\[2, 1\]\}\) and must return \(outputs"
+    ):
+        forward(torch.ones(2, 1), {"h": torch.ones(2, 1)})
+
+
+def test_the_modules_of_the_docs_convert(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    file = tmp_path / "models.py"
+    file.write_text(page.split("```python\n")[1].split("```")[0])
+    assert torch_module.load(f"{file}:iris", "")[1]["model"].outputs == ("output",)
+    made = export(torch_module.load(f"{file}:memory", "")[1]["policy"], tmp_path, tmp_path, "memory")
+    assert made["states"]["hidden"]["shape"] == [8] and (tmp_path / made["file"]).exists()

@@ -25,12 +25,12 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
-def connect(args: argparse.Namespace) -> AsyncClient:
+def connect(args: argparse.Namespace, timeout_s: float = DEFAULT_TIMEOUT_S) -> AsyncClient:
     """A client as the flags say. ValueError for an address or a token that cannot be; OSError for a file that cannot
     be read."""
     token = args.token_file.read_text().strip() if args.token_file else None
     tls = TLSConfig(root_certificates=args.ca) if args.ca else None
-    return AsyncClient(args.server, token=token, tls=tls, timeout=DEFAULT_TIMEOUT_S)
+    return AsyncClient(args.server, token=token, tls=tls, timeout=timeout_s)
 
 
 def exit_code(command: str, work: Callable[[], Awaitable[int]]) -> int:

@@ -1,8 +1,8 @@
 """`gradwire token create | list | revoke`: who may use a server.
 
-It asks a running server (GRADWIRE_ADDRESS and, for its scope ADMIN, GRADWIRE_TOKEN), or works on the database itself
-with --database: before the first start, and when all tokens are lost. Secrets are no flags, since other users of a
-machine see those. Only the answer goes to stdout, so `TOKEN=$(gradwire token create ...)` works in a script.
+It asks a running server (GRADWIRE_ADDRESS and, for its scope ADMIN, GRADWIRE_TOKEN or --token-file), or works on the
+database itself with --database: before the first start, and when all tokens are lost. Secrets are no flags, since other
+users of a machine see those. Only the answer goes to stdout, so `TOKEN=$(gradwire token create ...)` works in a script.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Protocol
 
-from gradwire.client import AsyncClient, CreatedToken, TLSConfig, Token
+from gradwire.client import CreatedToken, Token
 from gradwire.client import GradwireError as ClientError
+from gradwire.server.cli.connecting import add_connection, connect
 from gradwire.server.cli.offline_tokens import open_offline
 from gradwire.server.errors import GradwireError
 
@@ -66,9 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     revoke = actions.add_parser("revoke", help="end a token")
     revoke.add_argument("token_id", help="as `list` shows it")
     for action in (create, lists, revoke):
-        action.add_argument("--json", action="store_true", help="for programs")
-        action.add_argument("--address", help="of the server (GRADWIRE_ADDRESS, 127.0.0.1:50051)")
-        action.add_argument("--ca", type=Path, metavar="FILE.pem", help="certificates that the server's descends from")
+        add_connection(action)
         action.add_argument(
             "--database", metavar="PATH|URL", help="instead of a server: its data folder or file, or postgresql://..."
         )
@@ -102,8 +100,7 @@ async def _admin(args: argparse.Namespace) -> AsyncIterator[TokenAdmin]:
         async with open_offline(args.database, create=args.action == "create") as offline:
             yield offline
         return
-    tls = TLSConfig(root_certificates=args.ca) if args.ca else None
-    async with AsyncClient(args.address, tls=tls, timeout=30.0) as client:
+    async with connect(args, timeout_s=30.0) as client:
         yield client.admin
 
 

@@ -51,7 +51,7 @@ def load(source: str, algo: str) -> tuple[dict[str, Any], dict[str, Graph]]:
 def _supervised(module: torch.nn.Module, example: Any) -> Graph:
     module.eval()
     with torch.no_grad():
-        found = module(example)
+        found = _call(module, example)
     names = tuple(found) if isinstance(found, Mapping) else ("output",)
     return Graph(
         module=module,
@@ -69,7 +69,7 @@ def _policy(made: dict[str, Any]) -> Graph:
     module.eval()
 
     def forward(obs: Any, given: dict[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        found, following = module(obs, given) if states else (module(obs), {})
+        found, following = _call_with_states(module, obs, given) if states else (_call(module, obs), {})
         named = _named(found, (_FIRST_OUTPUT.get(head, "mean"),))
         return {**named, **{f"next_state.{name}": following[name] for name in states}}
 
@@ -81,6 +81,33 @@ def _policy(made: dict[str, Any]) -> Graph:
         head=head,
         states=states,
     )
+
+
+def _call(module: torch.nn.Module, *inputs: Any) -> Any:
+    """What the module gives. ValueError with the shapes that it was called with."""
+    try:
+        return module(*inputs)
+    except Exception as error:
+        called = ", ".join(map(_shapes, inputs))
+        raise ValueError(f"{type(module).__name__}({called}) raised {type(error).__name__}: {error}") from error
+
+
+def _call_with_states(module: torch.nn.Module, obs: Any, states: dict[str, torch.Tensor]) -> tuple[Any, Any]:
+    found = _call(module, obs, states)
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping) and set(found[1]) == set(states):
+        return found
+    raise ValueError(
+        f"{type(module).__name__} has states: it is called with (obs, {_shapes(states)}) and must return (outputs, next"
+        " states), the latter a dict with the same keys"
+    )
+
+
+def _shapes(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {_shapes(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, tuple | list):
+        return "(" + "".join(f"{_shapes(item)}, " for item in value).rstrip() + ")"
+    return f"{getattr(value, 'dtype', type(value).__name__)}{list(getattr(value, 'shape', ()))}"
 
 
 def _named(found: Any, names: tuple[str, ...]) -> Mapping[str, torch.Tensor]:

@@ -56,8 +56,10 @@ def _opened(path: Path, flags: int = 0) -> BinaryIO:
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
-    """Writes a zip file when `path` ends in .zip, else a folder. FileExistsError when something is there."""
+    """Writes a zip file when `path` ends in .zip, else a folder; makes the folders above. FileExistsError when
+    something is there."""
     content = {MANIFEST: bundle.manifest.model_dump_json(indent=2, exclude_defaults=False).encode(), **bundle.files}
+    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".zip":
         with path.open("xb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, data in content.items():

@@ -69,10 +69,9 @@ class Auth(Step):
             caller = await self.identify(call.metadata)
             scope = _METHOD_SCOPES.get(call.method) or _SCOPES.get(call.service, "ADMIN")
             if scope not in caller.scopes and _ALSO.get(call.method) not in caller.scopes:
-                what = call.method if call.method in _METHOD_SCOPES else call.service
                 raise PermissionDenied(
                     "MISSING_SCOPE",
-                    f"this token may not call {what}; it needs the scope {scope}",
+                    f"this token may not call {call.method}; it needs the scope {scope}",
                     metadata={"scope": scope},
                 )
             set_caller(replace(caller, same_host=same_host))
