@@ -149,14 +149,16 @@ class PolicyEngine:
             raise InvalidArgument.at("", "the model is supervised: ask for predictions", reason="WRONG_DEPLOYMENT_KIND")
         greedy = self.manifest.deterministic if deterministic is None else deterministic
         asks = self._asks(observation, hidden_state, action_mask, env_defined_actions)
-        parts = [self._act_one(ask, batched, greedy, seed) for ask in asks]
+        if _SINGLE in self._agents:
+            action, states = await self._act_one(asks[0], batched, greedy, seed)
+            return Actions(action, states if self.recurrent else None, time.perf_counter() - started)
         # Gathered, so that agents that share a network share a run.
-        found = await asyncio.gather(*parts) if len(parts) > 1 else [await parts[0]]
+        found = await asyncio.gather(*(self._act_one(ask, batched, greedy, seed) for ask in asks))
         actions = {ask.agent: action for ask, (action, _) in zip(asks, found, strict=True)}
-        states = {ask.agent: state for ask, (_, state) in zip(asks, found, strict=True)}
-        single = _SINGLE in actions
-        hidden: Value = (states[_SINGLE] if single else states) if self.recurrent else None
-        return Actions(actions[_SINGLE] if single else actions, hidden, time.perf_counter() - started)
+        hidden: Value = None
+        if self.recurrent:
+            hidden = {ask.agent: state for ask, (_, state) in zip(asks, found, strict=True)}
+        return Actions(actions, hidden, time.perf_counter() - started)
 
     async def predict(self, inputs: Value, *, batched: bool = False) -> Predictions:
         """Outputs of a supervised model for inputs as its observation space. Raises as `act` does."""
