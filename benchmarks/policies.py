@@ -20,52 +20,54 @@ import uvloop
 from benchmarks.bundles import write_bundles
 from benchmarks.child import Child
 from benchmarks.report import Row, compared, parser_of, publish
-from benchmarks.server import running_server
+from benchmarks.server import Server, running_server
 from gradwire.client import Client
 from gradwire.server.engines.policy.engine import PolicyEngine
 
 PEER = Path(__file__).resolve().parent.parent / ".venv-agilerl" / "bin" / "python"
 BATCH = 64
+KEEPING = {"MALLOC_TRIM_THRESHOLD_": "134217728", "MALLOC_MMAP_THRESHOLD_": "33554432"}
+"""Tells glibc to use the memory of large messages again; the server does so by itself."""
 
 
 def latency(arguments: argparse.Namespace, root: Path) -> list[Row]:
     """p50 of `get_action`: `Agent` over gRPC, and agilerl-arena's over our HTTP door, taking turns."""
-    sides: dict[str, dict[str, list[float]]] = {}
     environment = {"GRADWIRE_HTTP": "127.0.0.1:0", "GRADWIRE_BUNDLE_ROOT": str(root)}
+    few = max(5, arguments.calls // 16)
     with running_server(**environment) as server:
         with Client(server.address) as client:
             for name in ("vector", "image"):
                 client.deployments.deploy_policy(name, name)
-        with (
-            Child("policy_caller", "grpc", server.address) as ours,
-            Child("policy_caller", "http", server.http, python=str(PEER)) as peer,
-        ):
-            for name, calls in (("vector", arguments.calls), ("image", max(5, arguments.calls // 16))):
-                sides[name] = {"ours": [], "peer": []}
-                for each in range(arguments.rounds + 1):
-                    found = {
-                        side: child.call(name=name, calls=calls) for side, child in (("ours", ours), ("peer", peer))
-                    }
-                    assert found["ours"]["action"] == found["peer"]["action"], "the two sides chose other actions"
-                    if each:  # the first warms up
-                        for side, answer in found.items():
-                            sides[name][side].append(1000 * statistics.median(answer["seconds"]))
-    titles = {
-        "vector": ("get_action, 32 bytes, p50", 1 / 0.6),
-        "image": ("get_action, 64 images, 1.8 MB, p50", 1 / 0.2),
-    }
-    return [
-        compared(
-            title,
-            sides[name]["ours"],
-            sides[name]["peer"],
-            "ms",
-            more_is_better=False,
-            required=required,
-            reference_name="agilerl-arena, our HTTP door",
-        )
-        for name, (title, required) in titles.items()
-    ]
+        return [
+            _turns(server, arguments.rounds, "vector", arguments.calls, "get_action, 32 bytes, p50", 1 / 0.6),
+            _turns(server, arguments.rounds, "image", few, "get_action, 64 images, 1.8 MB, p50", 1 / 0.2),
+            _turns(server, arguments.rounds, "image", few, "the same, both clients keep freed memory", None, **KEEPING),
+        ]
+
+
+def _turns(
+    server: Server, rounds: int, name: str, calls: int, title: str, required: float | None, **environment: str
+) -> Row:
+    taken: dict[str, list[float]] = {"grpc": [], "http": []}
+    with (
+        Child("policy_caller", "grpc", server.address, environment=environment) as ours,
+        Child("policy_caller", "http", server.http, environment=environment, python=str(PEER)) as peer,
+    ):
+        for each in range(rounds + 1):
+            found = {side: child.call(name=name, calls=calls) for side, child in (("grpc", ours), ("http", peer))}
+            assert found["grpc"]["action"] == found["http"]["action"], "the two sides chose other actions"
+            if each:  # the first warms up
+                for side, answer in found.items():
+                    taken[side].append(1000 * statistics.median(answer["seconds"]))
+    return compared(
+        title,
+        taken["grpc"],
+        taken["http"],
+        "ms",
+        more_is_better=False,
+        required=required,
+        reference_name="agilerl-arena, our HTTP door",
+    )
 
 
 async def throughput(arguments: argparse.Namespace, root: Path) -> list[Row]:
