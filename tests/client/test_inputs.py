@@ -32,6 +32,7 @@ from gradwire.client import (
 from gradwire.client._convert.enums import enum_from_proto, enum_to_proto
 from gradwire.client._convert.inference import put_value, value_from_proto
 from gradwire.client._convert.jobs import create_to_proto, job_from_proto, job_id
+from gradwire.client._convert.large import with_large_tensor
 from gradwire.client._convert.prompts import prompts_to_proto
 from gradwire.client._convert.sampling import params_from_proto, params_to_proto, score_items_to_proto
 from gradwire.client.types.deployments import DeploymentState
@@ -294,6 +295,26 @@ def test_values() -> None:
     assert [part.tolist() for part in again["rest"]] == [3, [1, 2]]
     with pytest.raises(TypeError, match=r"observation\['a'\]"):
         put_value(message, {"a": object()}, "observation")
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(64 * 64 * 64, dtype=np.uint8).reshape(64, 64, 64),
+        np.ones((300, 300), ">f4").T,
+        np.arange(1 << 18, dtype=np.int16),
+        np.zeros((1000, 3, 100))[:, ::2],
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_a_large_array_is_encoded_as_any_other(array: Any) -> None:
+    asked = inference_pb2.GetActionRequest(deployment_id="x", seed=3, batched=True)
+    encoded = with_large_tensor(asked, "observation", array)
+    assert encoded is not None and encoded.ByteSize() == len(encoded.SerializeToString())
+    put_value(asked.observation, array, "observation")
+    assert inference_pb2.GetActionRequest.FromString(encoded.SerializeToString()) == asked
+    for other in (array[:1, :1] if array.ndim > 1 else array[:9], {"a": array}, [1.0], "text"):
+        assert with_large_tensor(asked, "observation", other) is None
 
 
 async def test_action_options_are_sent_only_when_given(fake: Fake, client: AsyncClient) -> None:

@@ -19,7 +19,7 @@ import grpc
 from gradwire.client._core.opening import Endpoint
 from gradwire.client._core.options import channel_options
 from gradwire.client._core.retry import wait_before_next
-from gradwire.client._core.rpc import Request, Response, Rpc
+from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
 from gradwire.client._core.status import error_from_rpc
 from gradwire.client.config import RetryConfig
 from gradwire.client.errors import GradwireError
@@ -55,7 +55,7 @@ class BlockingConnection:
     async def unary(
         self,
         rpc: Rpc[Request, Response],
-        request: Request,
+        request: Request | Encoded,
         *,
         timeout: float | None = None,
         repeatable: bool | None = None,

@@ -17,7 +17,7 @@ from gradwire.client._core.address import reachable
 from gradwire.client._core.blocking import BlockingConnection
 from gradwire.client._core.opening import Endpoint
 from gradwire.client._core.retry import wait_before_next
-from gradwire.client._core.rpc import Request, Response, Rpc
+from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
 from gradwire.client._core.status import error_from_rpc
 from gradwire.client._core.stream import ServerStream
 from gradwire.client._core.transport import Channel, StreamCall
@@ -53,7 +53,7 @@ class Connection:
     async def unary(
         self,
         rpc: Rpc[Request, Response],
-        request: Request,
+        request: Request | Encoded,
         *,
         timeout: float | None = None,
         repeatable: bool | None = None,

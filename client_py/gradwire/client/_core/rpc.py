@@ -26,3 +26,18 @@ class Rpc(Generic[Request, Response]):
 
     def __post_init__(self) -> None:
         RPCS[self.path] = self
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A request that is encoded already; stands in for its message."""
+
+    data: bytes
+
+    def SerializeToString(self) -> bytes:
+        """As a message has it."""
+        return self.data
+
+    def ByteSize(self) -> int:
+        """As a message has it."""
+        return len(self.data)

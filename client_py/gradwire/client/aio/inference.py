@@ -13,6 +13,7 @@ from gradwire.client._convert.inference import (
     replies_from_proto,
     status_from_proto,
 )
+from gradwire.client._convert.large import with_large_tensor
 from gradwire.client._convert.sampling import params_to_proto
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.rpc import Rpc
@@ -74,14 +75,16 @@ class AsyncInference:
             seed=seed,
             session_id=session_id,
         )
-        put_value(request.observation, observation, "observation")
         put_optional(request.hidden_state, hidden_state, "hidden_state")
         put_optional(request.action_mask, action_mask, "action_mask")
         put_optional(request.env_defined_actions, env_defined_actions, "env_defined_actions")
         if deterministic is not None:
             request.deterministic = deterministic
+        encoded = with_large_tensor(request, "observation", observation)
+        if encoded is None:
+            put_value(request.observation, observation, "observation")
         # With a session, a second sending would advance the hidden state twice.
-        response = await self._connection.unary(_ACTION, request, timeout=timeout, repeatable=not session_id)
+        response = await self._connection.unary(_ACTION, encoded or request, timeout=timeout, repeatable=not session_id)
         return action_from_proto(response)
 
     async def predict(
@@ -89,8 +92,10 @@ class AsyncInference:
     ) -> Prediction:
         """Predictions of a supervised model; values as in `get_action`."""
         request = pb.PredictRequest(deployment_id=deployment_id, batched=batched)
-        put_value(request.inputs, inputs, "inputs")
-        return prediction_from_proto(await self._connection.unary(_PREDICT, request, timeout=timeout))
+        encoded = with_large_tensor(request, "inputs", inputs)
+        if encoded is None:
+            put_value(request.inputs, inputs, "inputs")
+        return prediction_from_proto(await self._connection.unary(_PREDICT, encoded or request, timeout=timeout))
 
     async def generate(
         self,

@@ -1,0 +1,55 @@
+"""Requests with a large tensor, encoded with one copy of its elements.
+
+protobuf copies a tensor's megabytes into memory of its own, encodes them into more, and that into bytes; the pages of
+so much fresh memory cost more than the copying. A message's fields may stand in any order, and parts of it that are
+encoded one by one may be joined (https://protobuf.dev/programming-guides/encoding): so the elements stand at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message
+
+from gradwire.client._convert.tensors import elements, is_torch
+from gradwire.client._core.rpc import Encoded
+from gradwire.v1 import inference_pb2, tensor_pb2
+
+LARGE_BYTES = 256 * 1024
+"""Below it there is nothing to gain."""
+_BYTES = 2  # wire type of what has a length
+_DATA = tensor_pb2.Tensor.DESCRIPTOR.fields_by_name["data"].number
+_TENSOR = inference_pb2.Value.DESCRIPTOR.fields_by_name["tensor"].number
+
+
+def with_large_tensor(request: Message, field: str, value: Any) -> Encoded | None:
+    """`request` with one large array as its Value `field`, encoded; None when `value` is something else.
+
+    The elements are copied here: the caller may change the array at once.
+    """
+    if not (isinstance(value, np.ndarray) or is_torch(value)) or value.nbytes < LARGE_BYTES:
+        return None
+    array, dtype = elements(value, field)
+    flat: Any = array.reshape(-1)
+    data = memoryview(flat).cast("B")
+    shape = tensor_pb2.Tensor(dtype=f"DATA_TYPE_{dtype.upper()}", shape=array.shape).SerializeToString()
+    inner = shape + _head(_DATA, len(data))
+    outer = _head(_TENSOR, len(inner) + len(data))
+    number = request.DESCRIPTOR.fields_by_name[field].number
+    size = len(outer) + len(inner) + len(data)
+    return Encoded(b"".join((request.SerializeToString(), _head(number, size), outer, inner, data)))
+
+
+def _head(number: int, size: int) -> bytes:
+    """What stands before `size` bytes of a field."""
+    return _varint(number << 3 | _BYTES) + _varint(size)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
