@@ -16,7 +16,7 @@ from tests.serving import ServerProcess
 class Agent(RolloutEngine):
     """Asks once; task 1 breaks its environment, task 2 asks for what no model does, task 3 hangs, task 4 never asks."""
 
-    task_deadline_s = 2.0
+    task_deadline_s = 5.0
     seen: list[str]
 
     def initialize(self) -> None:

@@ -116,11 +116,11 @@ def test_a_task_that_hangs_is_left_at_its_deadline(hung: threading.Event) -> Non
 
     for play_one in (in_a_thread, in_the_loop):
         began = time.monotonic()
-        engine = Engine(lambda tasks, play=play_one: run_tasks(tasks, play, n_parallel=1, deadline_s=0.3))  # type: ignore[misc]
+        engine = Engine(lambda tasks, play=play_one: run_tasks(tasks, play, n_parallel=1, deadline_s=1))  # type: ignore[misc]
         kept, failures = ended(engine, 3)
         assert kept == [0, 2]
-        assert failures == {1: (Outcome.TIMEOUT, "TimeoutError: it was not done within 0.3 s")}
-        assert time.monotonic() - began < 5
+        assert failures == {1: (Outcome.TIMEOUT, "TimeoutError: it was not done within 1 s")}
+        assert time.monotonic() - began < 30
 
 
 def test_an_engine_that_does_not_return_loses_only_what_it_had_not_finished(hung: threading.Event) -> None:
@@ -129,9 +129,9 @@ def test_an_engine_that_does_not_return_loses_only_what_it_had_not_finished(hung
         hung.wait(60)
         return done
 
-    kept, failures = ended(Engine(play), 3, deadline_s=0.2)
+    kept, failures = ended(Engine(play), 3, deadline_s=1)
     assert kept == [0, 1]
-    assert failures == {2: (Outcome.TIMEOUT, "TimeoutError: the engine had not returned after 0.2 s")}
+    assert failures == {2: (Outcome.TIMEOUT, "TimeoutError: the engine had not returned after 1 s")}
 
 
 def test_an_engine_that_raises_loses_only_what_it_had_not_finished() -> None:
@@ -157,7 +157,7 @@ def test_the_batchs_deadline_reaches_its_tasks_and_what_they_call() -> None:
     )
     assert kept == [0]
     assert {outcome for outcome, _ in failures.values()} == {Outcome.TIMEOUT}
-    assert len(seen) in (2, 3) and all(left is not None and left <= 1 for left in seen)
+    assert len(seen) in (2, 3) and all(left is not None and left <= 2 for left in seen)
     with deadline_in(5), deadline_in(9):
         assert 4 < (remaining_s() or 0) <= 5
     assert remaining_s() is None

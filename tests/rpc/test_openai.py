@@ -133,3 +133,19 @@ async def test_json_that_is_no_text_is_the_callers_fault(
             error = (await response.json())["error"]
             assert (response.status, error["type"]) == (400, "invalid_request_error")
     assert served.engines.samplers[0].openai.bodies == []
+
+
+async def test_a_server_of_the_documented_profile_reads_all_bodies_by_it(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, http="127.0.0.1:0", openai_profile="documented") as served,
+        aiohttp.ClientSession(f"http://{served.app.http_address}") as session,
+    ):
+        status, error, _ = await error_of(session, json={"prompt": "abc", "temperature": 3})
+        assert (status, error["param"]) == (400, "temperature")
+        for headers in ({}, {"x-gradwire-profile": "openai"}):
+            async with session.post("/v1/completions", json=BODY, headers=headers) as response:
+                assert response.status == 200
+        documented, openai = served.engines.samplers[0].openai.bodies
+        assert (documented["max_tokens"], documented["top_k"], documented["temperature"]) == (128, 50, 0.2)
+        assert openai == BODY
+        assert [call.fit_tokens for call in served.engines.samplers[0].openai.calls] == [True, False]
