@@ -202,6 +202,8 @@ def test_trajectories_may_name_their_own_task() -> None:
         ([run(0), run(0)], {"group_size": 2}, "idx 0 is there twice"),
         ([run(0), run(3)], {"group_size": 2}, "2 of 4 runs are missing: idx 1, 2"),
         ([run(0), run(1), run(2)], {"group_size": 2}, "1 of 4 runs are missing: idx 3"),
+        ([run(0)], {"group_size": 10**12}, "999999999999 of 1000000000000 runs are missing: idx 1, 2, 3, 4, 5, "),
+        ([run(0), run(2**40)], {"group_size": 2}, "1099511627776 of 1099511627778 runs are missing: idx 1, 2"),
         ([run(0), run(2)], {"groups": ["a", "b"]}, "idx 2 is out of range: there are 2 tasks"),
         ([run(0)], {"groups": ["a", "b"]}, 'outcomes={1: "env_error"}'),
         ([run(0)], {"groups": ["a"], "group_size": 1}, "give one"),

@@ -75,6 +75,8 @@ async def test_the_documented_profile_can_be_asked_for(session: aiohttp.ClientSe
         ("POST", "/v1/completions", b"[" * 100_000, 400),
         ("POST", "/v1/completions", b"\xff\xfe", 400),
         ("POST", "/v1/completions", b"", 400),
+        ("POST", "/v1/completions", b'{"prompt": "a", "structured_outputs": true}', 400),
+        ("POST", "/v1/chat/completions", b'{"messages": [], "structured_outputs": 7}', 400),
         ("POST", "/v1/completions", b'{"prompt": "' + b"a" * (40 << 20), 429),
         ("GET", "/v1/completions", None, 405),
         ("POST", "/v1/models", b"{}", 405),

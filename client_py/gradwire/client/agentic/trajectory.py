@@ -201,6 +201,8 @@ def _check_tensor(name: str, value: Any) -> None:
         raise ValueError(f"Trajectory's {name} is not set")
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} must be torch.Tensor, got {_kind(value)}")
+    if value.is_meta or value.is_complex() or value.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor of real numbers, with its data")
     if bool(torch.isnan(value).any()):
         raise ValueError(f"{name} contains NaN values")
     if bool(torch.isinf(value).any()):

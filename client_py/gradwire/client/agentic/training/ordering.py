@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import islice
 
 from gradwire.client.agentic.outcomes import POLICY_OUTCOMES, Outcome
 from gradwire.client.agentic.training.samples import Sample
@@ -62,10 +63,11 @@ def _check_all_there(by_idx: Mapping[int, Sample], expected: int) -> None:
     beyond = sorted(idx for idx in by_idx if not 0 <= idx < expected)
     if beyond:
         raise ValueError(f"idx {beyond[0]} is out of range: there are {expected} tasks")
-    missing = [idx for idx in range(expected) if idx not in by_idx]
-    if missing:
-        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+    count = expected - len(by_idx)
+    if count:  # of an idx or a size that is a slip of the pen, it may be billions: they are not listed
+        missing = list(islice((idx for idx in range(expected) if idx not in by_idx), 8))
+        shown = ", ".join(map(str, missing)) + (", ..." if count > 8 else "")
         raise ValueError(
-            f"{len(missing)} of {expected} runs are missing: idx {shown}. A run that failed is told in outcomes: "
+            f"{count} of {expected} runs are missing: idx {shown}. A run that failed is told in outcomes: "
             f'outcomes={{{missing[0]}: "env_error"}}'
         )

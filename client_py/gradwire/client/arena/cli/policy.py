@@ -54,7 +54,7 @@ def _read(line: str) -> tuple[Any, Any]:
             return np.load(file, allow_pickle=False), None
     try:
         value = json.loads(Path(line).read_text() if line.endswith(".json") else line)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{line[:80]!r} is neither JSON nor the path of a .npy or .json file: {error}") from error
     if isinstance(value, dict) and value.keys() == {"observation", "info"}:
         return value["observation"], value["info"]

@@ -15,6 +15,7 @@ from gradwire.server.engines.vllm.openai import failures
 from gradwire.server.engines.vllm.openai.classes import ServingClasses
 from gradwire.server.engines.vllm.openai.guard import CallState, GuardedEngine, current_state
 from gradwire.server.engines.vllm.openai.limits import check_limits
+from gradwire.server.errors import InvalidArgument
 
 _ERROR = 'data: {"error"'
 
@@ -54,6 +55,9 @@ class OpenAiServing:
                 request = self._classes.parse(endpoint, body)
             except ValidationError as error:
                 raise failures.unreadable(error) from error
+            except (AttributeError, LookupError) as error:
+                # Some of vLLM's validators look into a field before its type is checked.
+                raise InvalidArgument.at(self._odd_field(endpoint, body), "is not of the type it must be") from error
             token = current_state.set(state)
             try:
                 result = await self._classes.create(endpoint, request)
@@ -67,6 +71,18 @@ class OpenAiServing:
         if hasattr(result, "error"):
             raise failures.returned(result.error)
         return {**result.model_dump(), **_versions(state)}
+
+    def _odd_field(self, endpoint: Endpoint, body: Mapping[str, Any]) -> str:
+        """The field without which the body can be looked through."""
+        for name in body:
+            try:
+                self._classes.parse(endpoint, {key: value for key, value in body.items() if key != name})
+            except (AttributeError, LookupError):
+                continue
+            except ValueError:  # ValidationError is one
+                pass
+            return name
+        return ""
 
 
 def _demanding(body: dict[str, Any]) -> dict[str, Any]:
