@@ -135,7 +135,8 @@ def test_actions_for_observations_on_stdin(cli: Cli, fake: FakeAgent, tmp_path: 
     assert [r.HasField("action_mask") for r in sent] == [False, True, False, False]
     assert sent[0].deterministic and sent[0].seed == 4
     assert lines(cli("run", "--json", stdin="[1]\n")[1]) == [{"action": [1]}]
-    assert "neither JSON nor" in cli("run", stdin="[1\n")[2]
+    for junk in ("[1\n", "[" * 100_000 + "\n"):
+        assert "neither JSON nor" in cli("run", stdin=junk)[2]
     fake.status = STATUS["supervised"]
     assert lines(cli("run", stdin="[[1, 2]]\n")[1]) == [[[1, 2]]]
     assert lines(cli("run", "--json", stdin="[1]\n")[1])[0]["outputs"] == [1]
