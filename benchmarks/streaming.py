@@ -73,7 +73,7 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
     from gradwire.server.app import App
     from gradwire.server.config import load_settings
     from gradwire.server.engines.factory import RealEngines
-    from gradwire.server.observability.heap import freeze_heap
+    from gradwire.server.observability.heap import frozen_heap
 
     rows = []
     with tempfile.TemporaryDirectory(prefix="gradwire-bench-") as folder:
@@ -82,9 +82,8 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
         )
         app = App(settings, RealEngines(), lambda line: print(line, file=sys.stderr))
         await app.start()
-        freeze_heap()
         try:
-            with Child("stream_client", app.grpc_address) as client:
+            with frozen_heap(), Child("stream_client", app.grpc_address) as client:
                 for streams in arguments.streams:
                     rows += await _compare(app, client, streams, arguments.tokens, arguments.rounds)
         finally:

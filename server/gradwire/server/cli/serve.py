@@ -19,7 +19,7 @@ from typing import TextIO
 from gradwire.server.allocation import keep_freed_memory
 from gradwire.server.config import Settings, load_settings, readable
 from gradwire.server.errors import GradwireError
-from gradwire.server.observability.heap import freeze_heap
+from gradwire.server.observability.heap import frozen_heap
 from gradwire.server.observability.logs import configure
 
 
@@ -137,13 +137,15 @@ async def _serve(settings: Settings, ready_line: TextIO, *, stop_on_eof: bool) -
         starting.cancel()
     try:
         await starting
-        freeze_heap()
-        http = f" http={app.http_address}" if app.http_address else ""
-        print(f"ready grpc={app.grpc_address}{http}", file=ready_line, flush=True)
-        await stopping
-        progress(f"draining: calls under way have {settings.limits.drain_seconds:.0f} s; a second signal ends them now")
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, app.hurry)
+        with frozen_heap():
+            http = f" http={app.http_address}" if app.http_address else ""
+            print(f"ready grpc={app.grpc_address}{http}", file=ready_line, flush=True)
+            await stopping
+            progress(
+                f"draining: calls under way have {settings.limits.drain_seconds:.0f} s; a second signal ends them now"
+            )
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, app.hurry)
     except asyncio.CancelledError:
         pass
     except (GradwireError, ModelNotFoundError, RecipeError, OSError, ValueError) as error:
