@@ -115,6 +115,20 @@ def test_servers_are_addresses_with_ports() -> None:
     assert len(engine.server_addresses) == 3
 
 
+def test_a_token_goes_to_this_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADWIRE_TOKEN", "from the environment")
+    engine = made()
+    engine.connect(["localhost:1/jobs/3"])
+    assert engine.token == "from the environment"
+    engine.connect(["127.0.0.1:1"], token="given")
+    assert engine.token == "given"
+    with pytest.raises(ValueError, match="server_addresses: a token would travel to gpu-1:80/jobs/3"):
+        engine.connect(["127.0.0.1:1", "gpu-1:80/jobs/3"])
+    monkeypatch.delenv("GRADWIRE_TOKEN")
+    engine.connect(["gpu-1:80"])
+    assert engine.token is None
+
+
 def written(folder: Path, text: str) -> Path:
     path = folder / "engine.py"
     path.write_text(text)

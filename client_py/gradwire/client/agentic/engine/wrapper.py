@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from gradwire.client._core.address import parse_address
 from gradwire.client.agentic.engine.completions import Completions
 from gradwire.client.agentic.trajectory import Trajectory
 
@@ -84,14 +86,21 @@ class BaseEngineWrapper(ABC):
 
         Args:
             server_addresses: "HOST:PORT" of a server's HTTP door each; "HOST:PORT/jobs/3" is a job's own sampler.
-            token: the caller's, where the servers ask for one.
+            token: the caller's, where the servers ask for one; default GRADWIRE_TOKEN. `self.token` has it.
             timeout_s: the most that one completion takes, its retries included.
 
-        ValueError for what is no address, or for none at all.
+        ValueError for what is no address, for none at all, and for a token that would travel in the clear.
         """
         if isinstance(server_addresses, str) or not server_addresses:
             raise ValueError('server_addresses must be a list of at least one "HOST:PORT"')
         addresses = [_checked_address(address) for address in server_addresses]
+        token = token or os.environ.get("GRADWIRE_TOKEN") or None
+        for address in addresses if token else ():
+            if not parse_address(f"http://{address.partition('/')[0]}").local:
+                raise ValueError(
+                    f"server_addresses: a token would travel to {address} in the clear; reach it over a loopback"
+                    " address, such as an SSH tunnel's"
+                )
         self.token = token
         self.server_addresses = addresses
         self.completions = [Completions(address, token=token, timeout_s=timeout_s) for address in addresses]
