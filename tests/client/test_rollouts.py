@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gradwire.client import Client, RolloutOutcome, RolloutSpec
-from gradwire.client._convert.rollouts import rollout_ids, spec_to_proto, step_rewards_to_proto
+from gradwire.client._convert.rollouts import reward_to_proto, rollout_ids, spec_to_proto, step_rewards_to_proto
 from gradwire.client.aio.opened import end_by
 
 
@@ -29,6 +30,11 @@ def test_rewards_are_those_of_the_first_steps_or_by_step() -> None:
     assert [(r.step, r.reward) for r in step_rewards_to_proto([0.5, 1])] == [(0, 0.5), (1, 1)]
     assert [(r.step, r.reward) for r in step_rewards_to_proto({3: 2.0})] == [(3, 2)]
     assert step_rewards_to_proto(None) == []
+    assert reward_to_proto(np.float32(0.5)) == 0.5
+    wrong: Any
+    for wrong in ("1.0", None, [1.0, 2.0], np.zeros(2)):
+        with pytest.raises(TypeError, match=r"step_rewards\[1\] is .*; it must be a number"):
+            step_rewards_to_proto([0.0, wrong])
 
 
 def test_what_is_no_rollout_is_named() -> None:

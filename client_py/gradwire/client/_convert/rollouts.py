@@ -69,9 +69,19 @@ def spec_to_proto(spec: RolloutSpec | Mapping[str, Any]) -> pb.RolloutSpec:
 
 
 def step_rewards_to_proto(rewards: StepRewards | None) -> list[pb.StepReward]:
-    """Rewards by step."""
+    """Rewards by step. TypeError names the one that is no number."""
     pairs = rewards.items() if isinstance(rewards, Mapping) else enumerate(() if rewards is None else rewards)
-    return [pb.StepReward(step=step, reward=reward) for step, reward in pairs]
+    return [pb.StepReward(step=step, reward=reward_to_proto(r, f"step_rewards[{step}]")) for step, r in pairs]
+
+
+def reward_to_proto(reward: Any, where: str = "reward") -> float:
+    """A number, also an array's or a tensor's only one. TypeError for what is none."""
+    try:
+        if not isinstance(reward, str | bytes):
+            return float(reward)
+    except (TypeError, ValueError, RuntimeError):
+        pass  # told below
+    raise TypeError(f"{where} is {reward!r}; it must be a number")
 
 
 def rollout_from_proto(message: pb.Rollout) -> Rollout:

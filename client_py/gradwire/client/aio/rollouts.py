@@ -13,6 +13,7 @@ from gradwire.client._convert.rollouts import (
     StepRewards,
     call_from_proto,
     dropped_from_proto,
+    reward_to_proto,
     rollout_from_proto,
     rollout_id,
     rollout_ids,
@@ -163,7 +164,7 @@ class AsyncRollouts:
         request = pb.FinishRolloutRequest(
             rollout_id=rollout_id(rollout),
             outcome=enum_to_proto(pb.RolloutOutcome, outcome, "outcome"),
-            reward=reward,
+            reward=None if reward is None else reward_to_proto(reward),
             step_rewards=step_rewards_to_proto(step_rewards),
             reason=reason,
         )
