@@ -76,6 +76,7 @@ def test_settings_in_the_docs_are_settings() -> None:
     (text,) = blocks(ROOT / "docs" / "operating.md", "toml")
     settings = Settings(**tomllib.loads(text))
     assert settings.limits.max_jobs == 8
+    assert settings.tokens[0].scopes == {"INFERENCE", "TRAINING"}  # written small, as on the command line
     (text,) = blocks(ROOT / "docs" / "deployments.md", "toml")
     assert Settings(**tomllib.loads(text)).deployments["helper"].params.max_tokens == 200
 

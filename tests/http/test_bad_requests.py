@@ -56,7 +56,9 @@ async def test_only_post(served: Served) -> None:
         assert (answer.status, answer.headers["allow"], answer.reason) == (405, "POST", "ONLY_POST")
 
 
-@pytest.mark.parametrize("path", ["/gradwire.v1.SamplingService/Nothing", "/", "/gradwire.v1.AgentService/Generate"])
+@pytest.mark.parametrize(
+    "path", ["/gradwire.v1.SamplingService/Nothing", "/", "/a%ff/b", "/gradwire.v1.AgentService/Generate"]
+)
 async def test_an_unknown_method_is_not_found(served: Served, path: str) -> None:
     answer = await post(served, path, b"{}", JSON)
     assert (answer.status, answer.error["code"], answer.reason) == (404, "unimplemented", "METHOD_NOT_SERVED")

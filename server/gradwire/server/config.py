@@ -56,6 +56,7 @@ class TokenSettings(_Strict):
     @classmethod
     def _known(cls, scopes: frozenset[str]) -> frozenset[str]:
         known = {"INFERENCE", "TRAINING", "ADMIN"}
+        scopes = frozenset(scope.upper() for scope in scopes)  # the command line writes them small
         if scopes - known:
             raise ValueError(f"unknown scopes {sorted(scopes - known)}; there are {sorted(known)}")
         return scopes

@@ -53,7 +53,7 @@ class ConnectDoor:
         method = self._methods.find(scope["path"])
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if method is None:
-            await send_failure(send, to_status(method_not_served()), http=404)
+            await send_failure(send, to_status(method_not_served(scope["path"])), http=404)
         elif not self._guarded and not negotiation.names_this_host(headers):
             await send_failure(send, to_status(_foreign_name()))
         elif scope["method"] != "POST":

@@ -38,7 +38,7 @@ class ChainInterceptor(aio.ServerInterceptor):
         """Wrap the handler of a call; a method that is not served has an error with details, too."""
         handler = await continuation(handler_call_details)
         if handler is None:
-            return grpc.unary_unary_rpc_method_handler(_not_served)
+            return grpc.unary_unary_rpc_method_handler(_not_served(handler_call_details.method))
         return _wrap(self._chain, handler, handler_call_details)
 
 
@@ -132,8 +132,11 @@ def handler_function(handler: grpc.RpcMethodHandler[Any, Any]) -> Any:
     return handler.unary_stream if handler.response_streaming else handler.unary_unary
 
 
-async def _not_served(request: bytes, context: Any) -> None:
-    await _abort(context, to_status(method_not_served()))
+def _not_served(path: str) -> Callable[[bytes, Any], Awaitable[None]]:
+    async def answer(request: bytes, context: Any) -> None:
+        await _abort(context, to_status(method_not_served(path)))
+
+    return answer
 
 
 async def _abort(context: Any, status: status_pb2.Status) -> None:

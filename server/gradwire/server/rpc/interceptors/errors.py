@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 
+from google.protobuf import descriptor_pool
 from google.rpc import status_pb2
 
 from gradwire.server.codec.status import to_status
@@ -47,6 +48,15 @@ def not_a_message() -> InvalidArgument:
     return InvalidArgument.at("", "the bytes are no message of this method's type", reason="NOT_A_MESSAGE")
 
 
-def method_not_served() -> Unimplemented:
-    """A method that there is not."""
-    return Unimplemented("METHOD_NOT_SERVED", "this server does not serve this method; GetCapabilities lists services")
+def method_not_served(path: str) -> Unimplemented:
+    """A method that there is not; with those that its service has in the contract."""
+    service, _, method = path.strip("/").rpartition("/")
+    try:
+        methods = [found.name for found in descriptor_pool.Default().FindServiceByName(service).methods]
+    except (KeyError, TypeError, UnicodeError):
+        methods = []
+    if not methods or method in methods:
+        said = "this server does not serve this method; GetCapabilities lists services"
+    else:
+        said = f"{service} has no method of that name; it has {', '.join(methods)}"
+    return Unimplemented("METHOD_NOT_SERVED", said)
