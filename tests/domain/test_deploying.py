@@ -133,6 +133,9 @@ async def test_a_database_that_fails_changes_nothing() -> None:
     assert [engine.closed for engine in world.engines] == [False, True]
     world.store.broken = False
     assert (await world.deploy(replacing=True)).version == 2
+    for number in range(3):
+        assert not await world.deployer.undeploy(f"never-{number}")
+    assert not world.deployer._changing and not world.deployer._changes  # names of bad calls take no memory
 
 
 async def test_a_deployment_goes_on_when_its_maker_leaves_and_two_makers_are_ordered() -> None:

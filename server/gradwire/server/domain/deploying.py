@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -81,7 +82,8 @@ class Deployer:
         self._store = store
         self._load = load
         self._root = bundle_root
-        self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._changing: dict[str, asyncio.Lock] = {}
+        self._changes: Counter[str] = Counter()  # under way and waiting, by name
         self._tasks: set[asyncio.Task[Any]] = set()
         self.on_end: list[Callable[[str], None]] = []
         """Told the instance_id of each version that answers no more."""
@@ -141,7 +143,7 @@ class Deployer:
         replacing: bool,
         configured: bool,
     ) -> Deployment:
-        async with self._changing[deployment_id]:
+        async with self._one_at_a_time(deployment_id):
             if not replacing:
                 self._deployments.require_free(deployment_id)
             before = await self._store.find(deployment_id)
@@ -160,7 +162,7 @@ class Deployer:
         return made
 
     async def _undeploy(self, deployment_id: str) -> bool:
-        async with self._changing[deployment_id]:
+        async with self._one_at_a_time(deployment_id):
             record = await self._store.find(deployment_id)
             if record is not None and record.source is not None:
                 await self._store.put(replace(record, source=None))
@@ -208,6 +210,18 @@ class Deployer:
         made.version, made.deployed_at = record.version, record.deployed_at
         made.memory_scope = record.memory_scope if made.job is not None and record.memory_scope else MemoryScope.NONE
         return made
+
+    @asynccontextmanager
+    async def _one_at_a_time(self, deployment_id: str) -> AsyncIterator[None]:
+        """Changes of one name wait for each other. A name leaves nothing behind: it may be one that never was."""
+        self._changes[deployment_id] += 1
+        try:
+            async with self._changing.setdefault(deployment_id, asyncio.Lock()):
+                yield
+        finally:
+            self._changes[deployment_id] -= 1
+            if not self._changes[deployment_id]:
+                del self._changes[deployment_id], self._changing[deployment_id]
 
     def _retire_later(self, deployment: Deployment | None) -> None:
         if deployment is not None:
