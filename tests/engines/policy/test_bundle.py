@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from gradwire.server.engines.policy.bundle import read_bundle, write_bundle
 from gradwire.server.engines.policy.engine import PolicyEngine, PolicyOptions
 from gradwire.server.engines.policy.manifest import BundleError
+from gradwire.server.errors import FailedPrecondition
 from tests.engines.policy.support import box, discrete, graph, network, spec_of, write
 
 SIMPLE = network(box(4), "categorical", discrete(3))
@@ -259,26 +262,50 @@ def test_a_name_that_is_no_text(folder: Path, tmp_path: Path) -> None:
     assert "policy.onnx" in with_graph(tmp_path, data.replace(b"logits", b"logit\xeb"))
 
 
-def test_a_graph_that_loops_for_ever_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradwire.server.engines.policy.network._PROBE_SECONDS", 0.2)
-    rows, one = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4]), TensorProto.INT64
+def looping(count: str) -> bytes:
+    """A graph that goes round `count` times: 2^62, or 2^62 times the first observation."""
+    row, whole = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4]), TensorProto.INT64
     body = helper.make_graph(
         [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Sin", ["x"], ["y"])],
         "body",
-        [helper.make_tensor_value_info("i", one, []), helper.make_tensor_value_info("go", TensorProto.BOOL, []), rows],
+        [helper.make_tensor_value_info("i", whole, []), helper.make_tensor_value_info("go", TensorProto.BOOL, []), row],
         [
             helper.make_tensor_value_info("on", TensorProto.BOOL, []),
             helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 4]),
         ],
     )
     loop = helper.make_graph(
-        [helper.make_node("Loop", ["n", "true", "obs"], ["looped"], body=body),
+        [helper.make_node("ReduceMax", ["obs"], ["most"], keepdims=0),
+         helper.make_node("Cast", ["most"], ["whole"], to=whole),
+         helper.make_node("Mul", ["whole", "huge"], ["given"]),
+         helper.make_node("Loop", [count, "true", "obs"], ["looped"], body=body),
          helper.make_node("MatMul", ["looped", "w"], ["logits"])],
         "loop",
         [helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["b", 4])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", 3])],
-        [numpy_helper.from_array(np.int64(2**62), "n"), numpy_helper.from_array(np.bool_(True), "true"),
+        [numpy_helper.from_array(np.int64(2**62), "huge"), numpy_helper.from_array(np.bool_(True), "true"),
          numpy_helper.from_array(np.zeros((4, 3), np.float32), "w")],
     )  # fmt: skip
     model = helper.make_model(loop, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    assert "has not run on 1 rows of zeros within 0.2 s" in with_graph(tmp_path, model.SerializeToString())
+    return bytes(model.SerializeToString())
+
+
+def test_a_graph_that_loops_for_ever_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradwire.server.engines.policy.network._MOST_SECONDS", 0.2)
+    assert "was stopped after 0.2 s" in with_graph(tmp_path, looping("huge"))
+
+
+async def test_a_graph_that_loops_for_ever_on_some_inputs_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradwire.server.engines.policy.network._MOST_SECONDS", 0.5)
+    path = write(tmp_path / "odd", {"policy": SIMPLE}, files={"policy.onnx": looping("given")})
+    engine = await PolicyEngine.load(path)
+    assert (await engine.act(np.zeros(4, np.float32))).action is not None
+    call = asyncio.create_task(engine.act(np.ones(4, np.float32)))
+    began = time.monotonic()
+    await asyncio.sleep(0.1)
+    assert time.monotonic() - began < 0.4  # the event loop goes on
+    with pytest.raises(FailedPrecondition, match="was stopped after 0.5 s"):
+        await call
+    await engine.close()

@@ -25,6 +25,7 @@ _CHILDREN: dict[str, dict[int, str]] = {
     "OperatorSet": {},
 }
 _DOMAIN_FIELD = {"Node": 7, "OperatorSet": 1}
+_OPERATOR_FIELD = 4  # of a node
 _EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # of a tensor
 
 
@@ -32,14 +33,16 @@ class OnnxScanError(ValueError):
     """Not an ONNX file that a bundle may have."""
 
 
-def scan_onnx(data: bytes) -> None:
-    """Raises OnnxScanError unless the bytes are a model that keeps to itself."""
-    seen = _scan(memoryview(data), "Model", 0)
+def scan_onnx(data: bytes) -> set[bytes]:
+    """The operators that it uses. Raises OnnxScanError unless the bytes are a model that keeps to itself."""
+    operators: set[bytes] = set()
+    seen = _scan(memoryview(data), "Model", 0, operators)
     if 7 not in seen:
         raise OnnxScanError("is not an ONNX model: it has no graph")
+    return operators
 
 
-def _scan(data: memoryview, message: str, level: int) -> set[int]:
+def _scan(data: memoryview, message: str, level: int, operators: set[bytes]) -> set[int]:
     if level > MAX_DEPTH:
         raise OnnxScanError(f"has graphs in each other more than {MAX_DEPTH} deep")
     children, domain_field, seen = _CHILDREN[message], _DOMAIN_FIELD.get(message), set()
@@ -52,7 +55,9 @@ def _scan(data: memoryview, message: str, level: int) -> set[int]:
         if number == domain_field and bytes(value) not in ALLOWED_DOMAINS:
             raise OnnxScanError(f"uses operators of the domain {bytes(value)[:100]!r}; only ONNX's own are taken")
         if number in children:
-            _scan(value, children[number], level + 1)
+            _scan(value, children[number], level + 1, operators)
+        if message == "Node" and number == _OPERATOR_FIELD:
+            operators.add(bytes(value))
     return seen
 
 
