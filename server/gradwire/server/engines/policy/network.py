@@ -83,7 +83,7 @@ class OnnxNetwork:
         return self._run_in_time(feeds) if self._loops else self._run(feeds)
 
     def _run_in_time(self, feeds: Arrays) -> Arrays:
-        """How long a graph loops may depend on what it is given. ONNX Runtime looks at `terminate` between operators."""
+        """How long a graph loops may depend on what it is given. ONNX Runtime heeds `terminate` between operators."""
         options = onnxruntime.RunOptions()
         watchdog = Timer(_MOST_SECONDS, setattr, (options, "terminate", True))
         watchdog.daemon = True
