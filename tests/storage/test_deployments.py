@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from gradwire.server.domain.deploying import DeploymentRecord
 from gradwire.server.domain.deployments import DeploymentKind, LanguageModel, PolicyBundle
 from gradwire.server.domain.sessions import MemoryScope
+from gradwire.server.errors import InvalidArgument
 from gradwire.server.storage.database import Database
 from gradwire.server.storage.deployments import DatabaseDeployments
 
@@ -37,3 +40,12 @@ async def test_a_name_is_remembered_without_what_was_behind_it(database: Databas
     supervised = replace(POLICY, deployment_id="llm", kind=DeploymentKind.SUPERVISED, version=4)
     await store.put(supervised)
     assert await store.find("llm") == supervised
+
+
+async def test_a_name_with_nul_is_nobodys(database: Database) -> None:
+    asked = DatabaseDeployments(database).find("a\0b")
+    if database.is_sqlite:
+        assert await asked is None
+    else:
+        with pytest.raises(InvalidArgument, match="NUL"):
+            await asked

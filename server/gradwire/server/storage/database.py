@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from gradwire.server.errors import Unavailable
+from gradwire.server.errors import InvalidArgument, Unavailable
 from gradwire.server.storage.migrations import migrate
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "p
 _WRITES = "gradwire_writes"  # option of a connection: its transaction takes SQLite's write lock at once
 _RETRY = timedelta(seconds=1)
 _BUSY = "DATABASE_BUSY"
+_NO_NUL = 'encoding "UTF8": 0x00'  # PostgreSQL's text cannot hold it
 _OUT_OF_REACH = "the database cannot be reached now"
 
 
@@ -91,7 +92,7 @@ class Database:
             await self._engine.dispose()
 
     async def read(self, work: Work[T]) -> T:
-        """The result of `work` in a transaction that changes nothing. Raises Unavailable."""
+        """The result of `work` in a transaction that changes nothing. Raises Unavailable; of NUL, InvalidArgument."""
         return await self._finish(self._run(work, {}))
 
     async def write(self, work: Work[T]) -> T:
@@ -134,6 +135,10 @@ class Database:
         except (IntegrityError, DataError, ProgrammingError):
             raise  # mistakes of ours
         except (DBAPIError, OSError, sa.exc.TimeoutError) as error:
+            if _NO_NUL in str(error):
+                raise InvalidArgument.at(
+                    "", "a name in the request holds the character NUL, which no name has"
+                ) from error
             raise _unavailable(error) from error
         except Exception as error:
             if type(error).__module__.startswith("asyncpg."):  # while it connects, SQLAlchemy does not wrap them
