@@ -73,7 +73,7 @@ async def over_grpc(served: Served, method: MethodDescriptor, request: Any) -> t
 async def seen_at_once(call: Any) -> list[bytes]:
     """The first message of a stream that goes on; none when there is nothing to say yet."""
     try:
-        return [await asyncio.wait_for(call.read(), 0.2)]
+        return [await asyncio.wait_for(call.read(), 1.0)]
     except TimeoutError:
         return []
 
@@ -84,7 +84,7 @@ async def over_http(served: Served, method: MethodDescriptor, request: Any, codi
     streams = method.client_streaming or method.server_streaming
     data = request.SerializeToString() if coding == "proto" else json_format.MessageToJson(request).encode()
     kind = f"application/{'connect+' if streams else ''}{coding}"
-    headers = {"connect-timeout-ms": "200" if method.name in ENDLESS else "10000"}
+    headers = {"connect-timeout-ms": "1000" if method.name in ENDLESS else "10000"}
     answer = await post(served, path, envelope(data) if streams else data, kind, headers)
     ended_well = answer.status == 200 and (not streams or json.loads(answer.envelopes[-1][1]) == {})
     if ended_well or method.name in ENDLESS:
