@@ -186,7 +186,7 @@ def test_what_goes_wrong_is_said_and_is_exit_code_1(cli: Cli, fake: FakeAgent) -
     assert (code, out) == (1, "") and "must be at most 1" in err
     fake.failures["GetStatus"].append(failure("UNAUTHENTICATED", "no token"))
     code, _, err = cli("status")
-    assert code == 1 and "ARENA_API_KEY" in err
+    assert code == 1 and "Pass --token-file, or set ARENA_API_KEY" in err and "api_key=" not in err
     assert "leave --address out" in cli("status", f"{fake.address}/x", "--address", "elsewhere")[2]
     with pytest.raises(SystemExit):
         cli("generate", "--session", "a", "--new-session", "--prompt", "hi")

@@ -45,6 +45,7 @@ def find_credential(api_key: str | None, org_key: str | None, external_user_id: 
         raise ArenaAuthError(
             f"{given} needs {missing}: an organisation's key acts for one of its users.",
             sdk_hint=f"Pass {missing}=, or set ARENA_{missing.upper()}.",
+            cli_hint=f"Set ARENA_{missing.upper()}.",
         )
     if org_key and external_user_id:
         if not _EXTERNAL_USER.fullmatch(external_user_id):

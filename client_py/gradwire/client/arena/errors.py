@@ -135,6 +135,7 @@ def arena_error(error: GradwireError) -> ArenaError:
         return ArenaAuthError(
             f"Agent endpoint returned 401 Unauthorized. {error.message}",
             sdk_hint="Pass api_key=, or set ARENA_API_KEY (or ARENA_ORG_KEY and ARENA_EXTERNAL_USER_ID).",
+            cli_hint="Pass --token-file, or set ARENA_API_KEY (or ARENA_ORG_KEY and ARENA_EXTERNAL_USER_ID).",
             status_code=401,
         )
     if isinstance(error, PermissionDeniedError):

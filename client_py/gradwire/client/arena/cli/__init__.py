@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gradwire.client.arena.cli import chat, policy, sessions, shown
 from gradwire.client.arena.cli.opened import Opened
-from gradwire.client.arena.errors import ArenaError
+from gradwire.client.arena.errors import ArenaAuthError, ArenaError
 
 _INTERRUPTED = 130  # as a shell shows the signal SIGINT
 _SAMPLING = (
@@ -93,6 +93,9 @@ def run(args: argparse.Namespace) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         raise
+    except ArenaAuthError as error:
+        print(f"gradwire agent: {error.message}", *filter(None, [error.cli_hint]), sep="\n", file=sys.stderr)
+        return 1
     except (ArenaError, ImportError, OSError, ValueError) as error:
         print(f"gradwire agent: {error}", file=sys.stderr)
         return 1
