@@ -100,6 +100,7 @@ def test_the_worker_has_no_credentials_and_no_way_out(source: Path, tmp_path: Pa
 def test_what_cannot_be_converted_says_why(source: Path, tmp_path: Path) -> None:
     assert "must return (module, example inputs)" in gradwire("convert", f"{source}:nonsense", tmp_path / "o").stderr
     assert "is not a file" in gradwire("convert", tmp_path / "none.zip", tmp_path / "o").stderr
+    assert "name the function" in gradwire("convert", source, tmp_path / "o").stderr
     (tmp_path / "text").write_text("hello")
     assert "neither a Stable-Baselines3 zip nor" in gradwire("convert", tmp_path / "text", tmp_path / "o").stderr
 
@@ -107,6 +108,8 @@ def test_what_cannot_be_converted_says_why(source: Path, tmp_path: Path) -> None
 def test_a_module_that_does_not_fit_is_told_how_it_was_called(source: Path) -> None:
     with pytest.raises(ValueError, match=r"Linear\(\(torch.float32\[2, 4\],\)\) raised TypeError"):
         torch_module.load(f"{source}:wrong_input", "")
+    with pytest.raises(ValueError, match=r"model.py has no function 'gone'"):
+        torch_module.load(f"{source}:gone", "")
     forward = torch_module.load(f"{source}:forgetful", "")[1]["policy"].forward
     with pytest.raises(
         ValueError, match=r"called with \(obs, \{'h': torch.float32\[2, 1\]\}\) and must return \(outputs"

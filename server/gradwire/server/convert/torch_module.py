@@ -39,6 +39,8 @@ def load(source: str, algo: str) -> tuple[dict[str, Any], dict[str, Graph]]:
     sys.path.insert(0, str(Path(file).parent))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    if not callable(getattr(module, factory, None)):
+        raise ValueError(f"{file} has no function {factory!r}")
     made = getattr(module, factory)()
     fields: dict[str, Any] = {"algo": algo, "source": {"framework": "torch", "version": torch.__version__}}
     if isinstance(made, dict):

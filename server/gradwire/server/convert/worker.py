@@ -68,6 +68,8 @@ def convert(request: dict[str, Any]) -> None:
 def _framework(source: str) -> str:
     if ".py:" in source:
         return "torch"
+    if source.endswith(".py"):
+        raise ValueError(f"{source}: name the function that makes the module, as in {Path(source).name}:make")
     if not zipfile.is_zipfile(source):
         raise ValueError(f"{source} is neither a Stable-Baselines3 zip nor an AgileRL checkpoint")
     with zipfile.ZipFile(source) as archive:
