@@ -166,6 +166,8 @@ def test_what_parameters_become(fake: FakeAgent) -> None:
         assert not third.HasField("top_p") and not third.HasField("top_k")
         assert (fourth.max_tokens, fourth.repetition_penalty, round(fourth.min_p, 4)) == (2, 1.5, 0.1)
         refused(lambda: agent.generate("hi", params={"n": 2}), 0, "'n' is not known")
+        twice = {"max_tokens": 2, "max_new_tokens": 3}
+        refused(lambda: agent.generate("hi", params=twice), 0, "give one of them")
 
 
 def test_what_generate_returns(fake: FakeAgent) -> None:

@@ -17,13 +17,15 @@ _FILTERS = ("top_p", "top_k", "min_p")
 def sampling_params(base: LLMParams, override: LLMParams | Mapping[str, Any] | None) -> dict[str, Any]:
     """`base`, with what `override` sets. A dict may hold any of gradwire's sampling parameters too.
 
-    TypeError names the key nearest to an unknown one.
+    TypeError names the key nearest to an unknown one, and two keys of one meaning.
     """
     given = override.model_dump(exclude_unset=True) if isinstance(override, LLMParams) else dict(override or {})
     known = _OTHERS | set(LLMParams.model_fields)
     for name in given:
         if name not in known:
             raise TypeError(unknown_name("params key", name, known))
+    if {"max_tokens", "max_new_tokens"} <= given.keys():
+        raise TypeError("params: max_tokens and max_new_tokens are the same; give one of them")
     merged = {name: value for name, value in {**base.model_dump(), **given}.items() if value is not None}
     max_new_tokens = merged.pop("max_new_tokens", None)
     if max_new_tokens is not None:
