@@ -73,6 +73,13 @@ def test_what_cannot_be_told_apart_or_trained_on_is_a_failure_with_its_reason() 
     assert "no trajectory of idx 5" in said[5] and "str at 4" in said[5] and "idx 9 at 5" in said[5]
 
 
+def test_many_strays_are_counted_and_not_all_listed() -> None:
+    strays = [trajectory(idx) for idx in range(100, 1100)]  # an engine that is off by its own offset
+    _, failures = ended(Engine(lambda tasks: strays))
+    assert all("idx 100 at 0" in reason and "and 996 more" in reason for _, reason in failures.values())
+    assert max(len(reason) for _, reason in failures.values()) < 400
+
+
 def test_half_of_a_batch_that_fails_leaves_the_other_half() -> None:
     async def play_one(position: int, task: dict[str, Any]) -> Trajectory:
         await asyncio.sleep(0)

@@ -86,7 +86,7 @@ def _sorted_out(
     """`returned` by task. What a task wrote down itself says more than what its engine did."""
     _, failed = ledger.read()
     by_idx, strays = _by_idx(returned, len(tasks))
-    also = f"; it also returned {', '.join(strays)}" if strays else ""
+    also = f"; it also returned {_some(strays)}" if strays else ""
     kept: list[Trajectory] = []
     failures: list[TaskFailure] = []
     for idx, task in enumerate(tasks):
@@ -111,11 +111,16 @@ def _sorted_out(
 
 def _tell(failures: list[TaskFailure], strays: list[str], count: int) -> None:
     if strays:
-        log.warning("the engine returned what belongs to no task: %s", ", ".join(strays))
+        log.warning("the engine returned what belongs to no task: %s", _some(strays))
     if failures:
         kinds = Counter(failure.outcome for failure in failures)
         told = ", ".join(f"{number} {outcome}" for outcome, number in kinds.items())
         log.warning("%d of %d tasks have no trajectory: %s", len(failures), count, told)
+
+
+def _some(names: list[str]) -> str:
+    """The first few: the text stands in the reason of each task that has nothing."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _by_idx(returned: Sequence[Any], count: int) -> tuple[dict[int, list[Trajectory]], list[str]]:
