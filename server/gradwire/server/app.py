@@ -10,7 +10,7 @@ from typing import Any
 
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from prometheus_client import CollectorRegistry
 
 from gradwire.server.capabilities import capabilities
@@ -52,7 +52,7 @@ from gradwire.server.rpc.admin import AdminServicer
 from gradwire.server.rpc.deployments import DeploymentServicer
 from gradwire.server.rpc.inference import InferenceServicer
 from gradwire.server.rpc.interceptors.admission import Admission
-from gradwire.server.rpc.interceptors.around import ChainInterceptor
+from gradwire.server.rpc.interceptors.around import ChainedMethods
 from gradwire.server.rpc.interceptors.auth import Auth
 from gradwire.server.rpc.interceptors.step import Chain
 from gradwire.server.rpc.interceptors.telemetry import Telemetry
@@ -147,7 +147,9 @@ class App:
         auth = Auth(self._authenticator)
         # Both doors run the same steps around the same servicers.
         chain = Chain([Telemetry(self._metrics), self._admission, auth, Validation()])
-        self._server = aio.server(interceptors=[ChainInterceptor(chain)], options=server_options(settings))
+        self._server = aio.server(options=server_options(settings))
+        self._rpc_methods = ChainedMethods(chain)
+        self._server.add_generic_rpc_handlers((self._rpc_methods,))
         self._methods = MethodTable()
         self._http = HttpServer(
             ConnectDoor(
@@ -219,8 +221,8 @@ class App:
         inference = InferenceServicer(self.inference, self._metrics)
         rollouts = RolloutServicer(self.jobs, self.rollouts, self._metrics, settings.limits.max_message_bytes)
         sessions = SessionServicer(self.deployments, SessionReader(DatabaseSessions(self._database)))
-        for door in (self._server, self._methods):
-            target: Any = door  # the table takes what a server takes
+        for door in (self._rpc_methods, self._methods):
+            target: Any = door  # they take what a server takes
             sampling_pb2_grpc.add_SamplingServiceServicer_to_server(sampling, target)
             training_pb2_grpc.add_TrainingServiceServicer_to_server(training, target)
             weight_pb2_grpc.add_WeightServiceServicer_to_server(weights, target)
@@ -233,7 +235,9 @@ class App:
             health_pb2_grpc.add_HealthServicer_to_server(self._health, target)
         if settings.reflection:
             names = [*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME]
-            reflection.enable_server_reflection(names, self._server)
+            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+                reflection.aio.ReflectionServicer(names), self._rpc_methods
+            )
         self._tasks.append(asyncio.get_running_loop().create_task(weights.expire_forever()))
 
     def _bind(self) -> str:

@@ -6,7 +6,7 @@ grpc.aio wants a wrapper per kind of call; this is the only place that knows the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -24,33 +24,41 @@ _UNREADABLE = object()  # in place of a message
 _REFUSED_SENDS_SECONDS = 2.0
 
 
-class ChainInterceptor(aio.ServerInterceptor):
-    """The one interceptor of the gRPC door."""
+class ChainedMethods(grpc.GenericRpcHandler):
+    """The methods of the gRPC door, each inside the chain.
+
+    It takes what the generated `add_..._to_server` functions give to a server, and is itself the server's one handler.
+    An interceptor could do the same, but grpc.aio then makes a handler anew for each call.
+    """
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
+        self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Wrap the handler of a call; a method that is not served has an error with details, too."""
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return grpc.unary_unary_rpc_method_handler(_not_served(handler_call_details.method))
-        return _wrap(self._chain, handler, handler_call_details)
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """The same handlers come again, with their names, by `add_registered_method_handlers`."""
+
+    def add_registered_method_handlers(
+        self, service_name: str, method_handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
+        """Take a service's methods."""
+        for name, handler in method_handlers.items():
+            path = f"/{service_name}/{name}"
+            self._methods[path] = _wrap(self._chain, handler, path)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
+        """A method that is not served has an error with details, too."""
+        path = handler_call_details.method
+        return self._methods.get(path) or grpc.unary_unary_rpc_method_handler(_not_served(path))
 
 
-def _wrap(
-    chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], details: grpc.HandlerCallDetails
-) -> grpc.RpcMethodHandler[Any, Any]:
+def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> grpc.RpcMethodHandler[Any, Any]:
     function = handler_function(handler)
 
     @asynccontextmanager
     async def around(request: Any, context: Any) -> AsyncIterator[Call]:
-        metadata = {k: v for k, v in details.invocation_metadata or () if isinstance(v, str)}
-        call = Call(details.method, context.peer() or "", metadata)
+        metadata = {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
+        call = Call(path, context.peer() or "", metadata)
         try:
             async with chain.around(call):
                 yield call
