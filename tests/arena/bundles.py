@@ -19,6 +19,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "robot": network(_CAMERA, "squashed_gaussian", box(2, low=-1, high=1)),
     "memory": network(box(2), "deterministic", box(1), states={"h": {"shape": [3], "initial": 0.5}}),
     "pair": network(box(2), "categorical", discrete(3)),
+    "duo": network(box(2), "deterministic", box(1), states={"h": {"shape": [3], "initial": 0.5}}),
     "iris": network(box(4), None, None, outputs=["logits"]),
 }
 
@@ -26,5 +27,5 @@ NETWORKS: dict[str, dict[str, Any]] = {
 def write_bundles(root: Path) -> None:
     """All of them, each in the folder of its name."""
     for name, spec in NETWORKS.items():
-        agents = {"left": "policy", "right": "policy"} if name == "pair" else {}
+        agents = {"left": "policy", "right": "policy"} if name in ("pair", "duo") else {}
         write(root / name, {"policy": spec}, algo="PPO", agents=agents)

@@ -159,6 +159,26 @@ def test_several_agents(base: str) -> None:
         refused(lambda: agent.get_action({"left": np.zeros(2), "up": np.zeros(2)}), 400, "no agent of the policy")
 
 
+def test_several_agents_with_states(base: str) -> None:
+    observations = {"left": np.array([1.0, 0.0], np.float32), "right": np.array([0.0, -1.0], np.float32)}
+    states = dict.fromkeys(observations, np.full(3, 0.5, np.float32))
+    hidden: Any = None
+    with Agent(f"{base}/duo") as agent:
+        assert agent.metadata is not None and agent.metadata.agent is not None
+        assert agent.metadata.agent.recurrent and agent.metadata.agent.multi_agent
+        for _ in range(3):
+            actions: Any
+            actions, hidden = agent.get_action(observations, hidden_state=hidden)
+            kept: Any = agent.get_action(observations, session_id=f"duo-{base[:4]}")[0]
+            for key, observation in observations.items():
+                outputs = expected("duo", obs=observation, **{"state.h": states[key]})
+                states[key] = outputs["next_state.h"]
+                np.testing.assert_allclose(actions[key], outputs["action"], rtol=1e-4)
+                np.testing.assert_allclose(hidden[key]["h"], states[key], rtol=1e-4)
+                np.testing.assert_array_equal(kept[key], actions[key])
+        refused(lambda: agent.get_action(observations, hidden_state={"up": hidden["left"]}), 400, "hidden_state.*up")
+
+
 def test_predictions_are_the_models(base: str) -> None:
     rows = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     with Agent(f"{base}/iris") as agent:

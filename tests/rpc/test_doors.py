@@ -17,6 +17,9 @@ from grpc import StatusCode, aio, ssl_channel_credentials
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from gradwire.client import TLSConfig
+from gradwire.client.arena import Agent, ArenaInferenceError
+from gradwire.client.config import RetryConfig
 from gradwire.server.app import SERVICES, App
 from gradwire.server.config import Settings
 from gradwire.v1 import admin_pb2, admin_pb2_grpc, sampling_pb2
@@ -162,6 +165,28 @@ async def test_tls_with_a_token_serves_other_hosts(tmp_path: Path, certificate: 
             stub = admin_pb2_grpc.AdminServiceStub(channel)
             plain = await failure(stub.GetCapabilities(admin_pb2.GetCapabilitiesRequest()))
             assert plain.code is StatusCode.UNAVAILABLE
+
+
+async def test_agents_over_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    tls = {"certificate": cert, "key": key}
+    options: dict[str, Any] = {"api_key": "secret", "tls": TLSConfig(root_certificates=cert)}
+
+    def use(base: str) -> None:
+        with Agent(f"{base}/chat", **options) as agent:
+            text = "".join(stream := agent.generate_stream("ab"))
+            assert text == "ba" and [s.session_id for s in agent.list_sessions()] == [stream.session_id]
+            assert agent.delete_session(stream.session_id)
+        with pytest.raises(ArenaInferenceError):  # a certificate that nobody vouches for
+            Agent(f"{base}/chat", api_key="secret", retry=RetryConfig(max_attempts=1))
+
+    chat = {"chat": {"llm": True}}
+    doors = {"grpc": "0.0.0.0:0", "http": "127.0.0.1:0"}
+    async with serving(tmp_path, **doors, tls=tls, tokens=[TOKEN], deployments=chat) as served:
+        addresses = {"grpcs": served.app.grpc_address, "https": served.app.http_address}
+        for scheme, address in addresses.items():
+            assert address is not None
+            await asyncio.to_thread(use, f"{scheme}://localhost:{address.rpartition(':')[2]}")
 
 
 async def test_with_a_client_ca_callers_show_a_certificate(tmp_path: Path, certificate: tuple[Path, Path]) -> None:

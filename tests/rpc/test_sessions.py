@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -12,8 +14,8 @@ from gradwire.server.domain.caller import LOCAL_CALLER
 from gradwire.server.domain.deployments import Deployment
 from gradwire.server.domain.sessions import MemoryScope, SessionReader, Shelf
 from gradwire.server.errors import Unavailable
-from gradwire.v1 import session_pb2
-from tests.rpc.support import Served, failure
+from gradwire.v1 import inference_pb2, session_pb2
+from tests.rpc.support import Served, failure, until
 
 SHELF = Shelf("agent", LOCAL_CALLER.tenant, LOCAL_CALLER.user)
 
@@ -78,6 +80,36 @@ async def test_a_database_that_is_gone_is_unavailable_and_comes_back(served: Ser
         path.rename(path.with_name(path.name.removeprefix("hidden-")))
     got = await served.sessions.GetSession(session_pb2.GetSessionRequest(session_id="s"))
     assert [message.content for message in got.messages] == ["q", "a"]
+
+
+async def test_a_database_that_goes_away_in_mid_reply(served: Served) -> None:
+    app, sampler = served.app, served.engines.samplers[0]
+    app.turns._lease_s = 0.3  # so that the next turn need not wait long for the one that could not end
+    calls = {
+        served.inference.GenerateReply: inference_pb2.GenerateReplyRequest(prompts=["abc"], session_id="s"),
+        served.inference.GenerateReplyStream: inference_pb2.GenerateReplyStreamRequest(prompt="abc", session_id="s"),
+    }
+    async with AsyncClient(app.grpc_address) as client:
+        await client.deployments.deploy_llm("helper")
+        file, away = app.settings.data_dir / "gradwire.db", app.settings.data_dir / "away.db"
+        for call, request in calls.items():
+            sampler.token_gate = asyncio.Semaphore(1)
+            failing = asyncio.create_task(failure(call(request)))
+            await until(lambda: len(sampler.open) == 1)  # the message is stored, and the reply has begun
+            file.rename(away)
+            for _ in range(9):
+                sampler.token_gate.release()
+            failed = await failing
+            assert (failed.code, failed.reason) == (StatusCode.UNAVAILABLE, "DATABASE_UNAVAILABLE")
+            assert not sampler.open and str(file) not in failed.text
+            away.rename(file)
+        sampler.token_gate = None
+        assert (await client.inference.generate("z", session_id="s", max_tokens=1)).replies[0].text == "z"
+        found = await client.sessions.get("s")
+    # What was asked is there; a reply that could not be stored is not there, or what had been saved of it is marked.
+    said = [(m.role, m.content) for m in found.messages if not m.incomplete]
+    assert said == [("user", "abc"), ("user", "abc"), ("user", "z"), ("assistant", "z")]
+    assert len(found.messages) == found.session.num_messages
 
 
 async def test_it_has_a_health_of_its_own(served: Served) -> None:
