@@ -213,6 +213,17 @@ def test_an_answer_that_encodes_otherwise_begins_a_row() -> None:
     assert one.token_ids.tolist() == [*first, 7, 8, END]  # and not "ab"
 
 
+def test_a_template_that_writes_a_count_at_its_head_gives_each_turn_a_row() -> None:
+    played = Played(random.Random(6))
+    history: list[Message] = [("user", "ab")]
+    for _ in range(5):
+        prompt = encode("<system>" + "a " * len(history)) + render(history)
+        history += [("assistant", decode(played.ask(prompt)[0]).removesuffix("<end>")), ("tool", "b")]
+    found = assemble(played.calls)
+    check(played, found, set())
+    assert [row.start for row in found.rows] == [RowStart.FIRST, *[RowStart.CONTEXT_CHANGED] * 4]
+
+
 @pytest.mark.parametrize("later_goes_on", [True, False])
 def test_of_two_attempts_the_one_that_is_used_counts(later_goes_on: bool) -> None:
     played = Played(random.Random(2))

@@ -83,6 +83,12 @@ def test_a_dialogue_with_tools_streams_and_several_answers(grpc: Client, server:
         rollout.finish(reward=1.5, step_rewards=[0, 1])
     assert [call.step for call in details.calls] == list(range(6))
     assert [call.constrained for call in details.calls] == [False] * 4 + [True, False]
+    drawn = [call.sampling_params for call in details.calls]
+    assert all(params is not None for params in drawn)
+    assert [(p.n, p.temperature, p.max_tokens, p.seed) for p in drawn if p is not None] == [
+        (1, 1, 8, 0), (2, 1, 8, 1), (1, 1, 8, 2), (1, 1, 12, 5), (1, 0, 80, None), (1, 1, 3, None),
+    ]  # fmt: skip
+    assert drawn[4] is not None and drawn[4].logit_bias == {32: -100, 9: -100, 13: -100}
     assert [call.streamed for call in details.calls] == [False, False, False, True, True, False]
     *dialogue, listed = details.calls
     assert [prompt.token_ids.tolist() for prompt in listed.prompts] == [list(b"ab"), list(b"cd")]

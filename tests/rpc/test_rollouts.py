@@ -486,6 +486,8 @@ async def test_calls_of_the_sampling_service_are_recorded_too(played: Played, lo
     assert set(shown) == {log_probs is not None}
     found = await played.get(rollout, with_tokens=True)
     assert [(c.endpoint, c.streamed, c.step) for c in found.calls] == [("generate", False, 0), ("generate", True, 1)]
+    drawn = found.calls[0].sampling_params
+    assert (drawn.n, drawn.max_tokens, drawn.temperature, drawn.top_p, drawn.HasField("seed")) == (2, 3, 1, 1, False)
     for prompt, result in zip(found.calls[0].prompts, answer.results, strict=True):
         assert prompt.token_ids == result.prompt.token_ids
         assert [c.token_ids for c in prompt.completions] == [c.token_ids for c in result.completions]

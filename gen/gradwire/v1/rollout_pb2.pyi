@@ -2,6 +2,7 @@ from buf.validate import validate_pb2 as _validate_pb2
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from gradwire.v1 import sampling_pb2 as _sampling_pb2
+from gradwire.v1 import sampling_params_pb2 as _sampling_params_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -162,7 +163,7 @@ class GetRolloutResponse(_message.Message):
     def __init__(self, rollout: _Optional[_Union[Rollout, _Mapping]] = ..., calls: _Optional[_Iterable[_Union[RolloutCall, _Mapping]]] = ...) -> None: ...
 
 class RolloutCall(_message.Message):
-    __slots__ = ("call_index", "request_id", "endpoint", "status", "step", "streamed", "num_retries", "error", "begun_at", "ended_at", "prompts", "constrained")
+    __slots__ = ("call_index", "request_id", "endpoint", "status", "step", "streamed", "num_retries", "error", "begun_at", "ended_at", "prompts", "constrained", "sampling_params")
     CALL_INDEX_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -175,6 +176,7 @@ class RolloutCall(_message.Message):
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
     CONSTRAINED_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_PARAMS_FIELD_NUMBER: _ClassVar[int]
     call_index: int
     request_id: str
     endpoint: str
@@ -187,7 +189,8 @@ class RolloutCall(_message.Message):
     ended_at: _timestamp_pb2.Timestamp
     prompts: _containers.RepeatedCompositeFieldContainer[RolloutPrompt]
     constrained: bool
-    def __init__(self, call_index: _Optional[int] = ..., request_id: _Optional[str] = ..., endpoint: _Optional[str] = ..., status: _Optional[_Union[RolloutCallStatus, str]] = ..., step: _Optional[int] = ..., streamed: bool = ..., num_retries: _Optional[int] = ..., error: _Optional[str] = ..., begun_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[RolloutPrompt, _Mapping]]] = ..., constrained: bool = ...) -> None: ...
+    sampling_params: _sampling_params_pb2.SamplingParams
+    def __init__(self, call_index: _Optional[int] = ..., request_id: _Optional[str] = ..., endpoint: _Optional[str] = ..., status: _Optional[_Union[RolloutCallStatus, str]] = ..., step: _Optional[int] = ..., streamed: bool = ..., num_retries: _Optional[int] = ..., error: _Optional[str] = ..., begun_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[RolloutPrompt, _Mapping]]] = ..., constrained: bool = ..., sampling_params: _Optional[_Union[_sampling_params_pb2.SamplingParams, _Mapping]] = ...) -> None: ...
 
 class RolloutPrompt(_message.Message):
     __slots__ = ("num_tokens", "token_ids", "completions")

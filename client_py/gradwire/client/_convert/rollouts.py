@@ -10,7 +10,7 @@ import numpy as np
 
 from gradwire.client._convert.enums import enum_from_proto
 from gradwire.client._convert.nearest import unknown_name
-from gradwire.client._convert.sampling import spans_from_proto
+from gradwire.client._convert.sampling import params_from_proto, spans_from_proto
 from gradwire.client._convert.tensors import float32_from_bytes, int32_from_bytes
 from gradwire.client._convert.times import duration, moment, seconds
 from gradwire.client.types.rollouts import (
@@ -132,6 +132,7 @@ def call_from_proto(message: pb.RolloutCall) -> RolloutCall:
         ended_at=moment(message, "ended_at"),
         prompts=tuple(map(_prompt, message.prompts)),
         constrained=message.constrained,
+        sampling_params=params_from_proto(message.sampling_params) if message.HasField("sampling_params") else None,
     )
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from gradwire.client.types.sampling import FinishReason, WeightSpan
+from gradwire.client.types.sampling import FinishReason, SamplingParams, WeightSpan
 
 
 class RolloutOutcome(StrEnum):
@@ -163,6 +163,9 @@ class RolloutCall:
     prompts: tuple[RolloutPrompt, ...]
     constrained: bool
     """A grammar bound what was sampled; log-probs are of the tokens that it allowed."""
+    sampling_params: SamplingParams | None = None
+    """How it sampled, as the engine applied it: temperature, top_p, top_k, min_p, penalties, logit_bias, seed, n and
+    the limits of its length; its other fields are not recorded. None where nothing was sampled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from gradwire.server.domain.rollouts.assembly import Assembly, Dropped, Row, Row
 from gradwire.server.domain.rollouts.calls import Call, CallStatus, Exchange, log_probs_of, retried, steps
 from gradwire.server.domain.rollouts.following import Wanted
 from gradwire.server.domain.rollouts.rollout import DEFAULT_TIMEOUT_S, MOST_CALLS, End, Outcome, Rollout, Spec
-from gradwire.server.engines.sampling import CompletionDelta, TokenIds
+from gradwire.server.engines.sampling import CompletionDelta, SamplingParams, TokenIds
 from gradwire.server.errors import InvalidArgument
 from gradwire.v1 import rollout_pb2 as pb
+from gradwire.v1 import sampling_params_pb2
 
 _OUTCOMES: dict[Outcome, Any] = {o: getattr(pb, f"ROLLOUT_OUTCOME_{o.name}") for o in Outcome}
 _STATUSES: dict[CallStatus, Any] = {s: getattr(pb, f"ROLLOUT_CALL_STATUS_{s.name}") for s in CallStatus}
@@ -124,7 +125,26 @@ def encode_calls(calls: list[Call], *, with_tokens: bool) -> Iterator[pb.Rollout
         )
         if call.ended_at is not None:
             message.ended_at.CopyFrom(timestamp(call.ended_at))
+        if call.params is not None and call.exchanges:
+            message.sampling_params.CopyFrom(_params(call.params))
         yield message
+
+
+def _params(params: SamplingParams) -> sampling_params_pb2.SamplingParams:
+    return sampling_params_pb2.SamplingParams(
+        n=params.n,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=params.top_k,
+        min_p=params.min_p,
+        max_tokens=params.max_tokens,
+        min_tokens=params.min_tokens,
+        seed=params.seed,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        repetition_penalty=params.repetition_penalty,
+        logit_bias=params.logit_bias,
+    )
 
 
 def _prompt(exchange: Exchange, with_tokens: bool) -> pb.RolloutPrompt:

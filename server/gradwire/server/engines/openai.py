@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
-from gradwire.server.engines.sampling import SampleEvent, TokenIds
+from gradwire.server.engines.sampling import SampleEvent, SamplingParams, TokenIds
 
 Reply: TypeAlias = Mapping[str, Any] | AsyncIterator[str]
 """A whole answer, or the lines of a stream of server-sent events. Closing the iterator ends the call."""
@@ -34,6 +34,7 @@ class OpenAiCall:
     request_id: str  # becomes part of the answer's id
     cache_salt: str | None = None  # requests with different salts share no prefix cache
     observer: Observer | None = None
+    settled: Callable[[SamplingParams], None] | None = None  # told how each prompt is sampled, defaults applied
     adapter: str = ""  # of `SamplerEngine.update_adapter`; empty: the model itself
     fit_tokens: bool = False  # max_tokens and min_tokens are cut to what the model has room for, and no error
     counter: Callable[[int], None] | None = None  # told how many tokens each prompt's completions had

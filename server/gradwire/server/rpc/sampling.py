@@ -283,7 +283,11 @@ def _note_prompt(end: sampling_pb2.StreamEnd, prompt: PromptInfo) -> None:
 def _asked(request: SampleRequest) -> Asked:
     """What a rollout notes of a call, by its first prompt."""
     return Asked(
-        request.request_id, "generate", streamed=request.stream, constrained=request.params.structured is not None
+        request.request_id,
+        "generate",
+        streamed=request.stream,
+        constrained=request.params.structured is not None,
+        params=request.params,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradwire.server.domain.rollouts.prefixes import PrefixIndex
 from gradwire.server.domain.sampling import join
-from gradwire.server.engines.sampling import CompletionDelta, LogProbs, SampleEvent, TokenIds
+from gradwire.server.engines.sampling import CompletionDelta, LogProbs, SampleEvent, SamplingParams, TokenIds
 
 _TOKEN_BYTES = 4
 _SAMPLED_BYTES = 8  # its id and its log-prob
@@ -37,6 +37,7 @@ class Asked:
     streamed: bool = False
     num_retries: int = 0  # that the client says it made before
     constrained: bool = False  # by a grammar
+    params: SamplingParams | None = None  # where they are known before the engine reads the request
 
 
 @dataclass(slots=True)
@@ -73,6 +74,11 @@ class Call:
         self.error = ""
         self.server_failed = False
         self.exchanges: dict[int, Exchange] = {}
+        self.params = asked.params
+
+    def settle(self, params: SamplingParams) -> None:
+        """Note how it is sampled."""
+        self.params = params
 
     def observe(self, number: int, prompt: TokenIds, event: SampleEvent) -> tuple[int, int]:
         """Note what was sampled for prompt `number`; tokens sampled, and bytes that it takes."""

@@ -12,7 +12,7 @@ from gradwire.server.domain.openai import answer
 from gradwire.server.domain.registry import JobRegistry, SamplingJob
 from gradwire.server.domain.rollouts.answers import Answer, key_of
 from gradwire.server.domain.rollouts.calls import Asked
-from gradwire.server.domain.rollouts.placing import place, recording
+from gradwire.server.domain.rollouts.placing import place
 from gradwire.server.domain.rollouts.rollout import Rollout
 from gradwire.server.domain.rollouts.store import RolloutStore
 from gradwire.server.engines.openai import Endpoint, OpenAiCall
@@ -70,8 +70,9 @@ class Recorder:
             num_retries=_retries(headers),
             constrained=_constrained(body),
         )
-        with recording(rollout, asked) as observer:
-            observed = replace(call, observer=observer)
+        with rollout.recording(asked) as recorded:
+            rollout.job.require_working()
+            observed = replace(call, observer=rollout.observer(recorded), settled=recorded.settle)
             result = await answer(rollout.job, endpoint, body, observed)
             if isinstance(result, Mapping):
                 if kept is not None:

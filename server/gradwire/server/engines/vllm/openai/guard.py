@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from gradwire.server.engines.openai import OpenAiCall
+from gradwire.server.engines.sampling import SamplingParams as Applied
 from gradwire.server.engines.vllm.adapters import Adapters
 from gradwire.server.engines.vllm.link import EngineLink
 from gradwire.server.engines.vllm.outputs import OutputReader, check_ended
@@ -79,6 +80,8 @@ class GuardedEngine:
             room = self._link.llm.model_config.max_model_len - len(prompt["prompt_token_ids"])
             sampling_params.max_tokens = min(state.max_tokens, room)
             sampling_params.min_tokens = min(state.min_tokens, sampling_params.max_tokens)
+        if state.call.settled is not None:
+            state.call.settled(_applied(sampling_params))
         # Ours, not the caller's: vLLM takes the same id twice and then mixes the two up.
         name = f"{request_id}-{next(self._numbers)}"
         # The serving class of completions numbers its prompts; chat has one.
@@ -146,6 +149,24 @@ def _watch(
             call.counter(sum(record.detokenizer.num_output_tokens() for record in records.values()))
 
     return watch
+
+
+def _applied(params: SamplingParams) -> Applied:
+    """Those that say which distribution tokens are drawn from, and how many."""
+    return Applied(
+        n=params.n or 1,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=max(params.top_k, 0),  # vLLM has -1 for all, too
+        min_p=params.min_p,
+        max_tokens=params.max_tokens or 0,
+        min_tokens=params.min_tokens,
+        seed=params.seed,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        repetition_penalty=params.repetition_penalty,
+        logit_bias=dict(params.logit_bias or {}),
+    )
 
 
 def _check(params: SamplingParams) -> None:
