@@ -39,7 +39,7 @@ def test_a_call_that_the_model_writes_by_itself_is_read_and_recorded(server: Ser
         else:
             (one,) = agent.chat.completions.create(**options).choices
             (call,) = one.message.tool_calls or []
-            name, arguments, reason = call.function.name, call.function.arguments, one.finish_reason  # type: ignore[union-attr]
+            name, arguments, reason = call.function.name, call.function.arguments, one.finish_reason
         assert (name, arguments.replace(" ", ""), reason) == ("add", '{"a":5}', "tool_calls")
         rollout.finish()
         (found,) = client.rollouts.collect(rollout.rollout_id)
