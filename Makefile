@@ -36,7 +36,7 @@ agilerl: setup ## Install AgileRL, whose checkpoints the tests convert, into .ve
 	@scripts/setup_agilerl.sh
 
 test: setup tools agilerl ## Run the tests
-	$(PYTHON_IN_VENV) -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup $(TEST_ARGS)
+	$(PYTHON_IN_VENV) -m pytest --numprocesses $(TEST_WORKERS) $(TEST_ARGS)
 
 gen: ## Rebuild the stubs in gen/ from protos/
 	scripts/gen.sh

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -20,19 +21,29 @@ settings.load_profile("gradwire")
 LONGEST = ("tests/arctic", "tests/test_docs.py", "tests/e2e/test_training.py")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several processes (`make test`), a file's tests stay in one of them; so do those of a folder with a
-    fixture for all of it."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several processes (`make test`), a file's tests stay in one of them; so do those of a folder with a server
+    for all of it."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    config.option.loadscopereorder = False  # keep the order of the items
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest groups go first."""
     order = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(_group(item.nodeid), len(order)))
 
-    def group(item: pytest.Item) -> str:
-        file = item.path.relative_to(config.rootpath)
-        return str(file.parent) if file.parent.name == "arctic" else str(file)
 
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
-    items.sort(key=lambda item: order.get(group(item), len(order)))
+def _group(nodeid: str) -> str:
+    file = nodeid.partition("::")[0]
+    return "tests/arctic" if file.startswith("tests/arctic/") else file
 
 
 @pytest.fixture(scope="session")

@@ -73,9 +73,9 @@ def test_it_follows_a_training_job(client: Client, make_trainer: TrainerFactory,
 
     before, versions = ask()
     assert versions == [made.weight_version] and made.weights_training_job_id != trainer.job_id
-    for _ in range(made.weight_version + 3):
+    for step in range(made.weight_version + 3):  # to a version that the sampler never had
         client.training.fwd_bwd(trainer, {"input_ids": [list(b"abcabcabcabcabc")]}, loss="cross_entropy")
-        client.training.step(trainer, learning_rate=1.0)
+        client.training.step(trainer, learning_rate=0.05 if step < 3 else 0.0)
     synced = client.weights.sync(trainer)
     status = client.inference.get_status(deployment_id=deployed)
     assert (status.weight_version, status.training_job_id) == (synced.weight_version, trainer.job_id)
