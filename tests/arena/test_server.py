@@ -332,6 +332,12 @@ def test_the_command_line_on_a_real_server(
     assert (listed[0]["session_id"], listed[0]["num_messages"], listed[0]["current"]) == (session, 4, True)
     (shown,) = run("sessions", "get", session)
     assert [m["content"] for m in shown["messages"]][::2] == ["one", "two"]
+    assert run("sessions", "clear") == [{"cleared": True}]
+    other = run("generate", "--prompt", "afresh", "--max-new-tokens", "4")[-1]["session_id"]
+    assert other != session and [row["current"] for row in run("sessions", "list")[0]] == [True, False]
+    run("sessions", "resume", "--session", session)
+    assert run("generate", "--prompt", "three", "--max-new-tokens", "4")[-1]["session_id"] == session
+    assert run("sessions", "delete", other, "--yes") == [{"session_id": other, "deleted": True}]
     assert run("sessions", "delete", session, "--yes") == [{"session_id": session, "deleted": True}]
     assert run("sessions", "delete", session, "--yes") == [{"session_id": session, "deleted": False}]
     np.save(tmp_path / "o.npy", np.zeros(4, np.float32))
