@@ -2,7 +2,7 @@
 
 The safetensors package wants all tensors in memory at once; a whole model with its optimizer state is
 three times what a rank of a partitioned job can hold. The format is a length, a JSON header and raw bytes
-(https://huggingface.co/docs/safetensors). Reading is the package's.
+(the "Format" page of the safetensors documentation). Reading is the package's.
 """
 
 from __future__ import annotations

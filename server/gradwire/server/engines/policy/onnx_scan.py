@@ -2,7 +2,7 @@
 
 Refused: data in other files (ONNX Runtime would open the path that the file names), operators outside of ONNX's own
 domains, and nesting beyond any honest graph's. Reads protobuf's wire format by field numbers of onnx.proto3
-(https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3); knows nothing of what operators do.
+(onnx/onnx.proto3 in the ONNX repository); knows nothing of what operators do.
 """
 
 from __future__ import annotations
