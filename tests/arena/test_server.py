@@ -334,7 +334,8 @@ def test_the_command_line_on_a_real_server(
     assert [m["content"] for m in shown["messages"]][::2] == ["one", "two"]
     assert run("sessions", "clear") == [{"cleared": True}]
     other = run("generate", "--prompt", "afresh", "--max-new-tokens", "4")[-1]["session_id"]
-    assert other != session and [row["current"] for row in run("sessions", "list")[0]] == [True, False]
+    current = {row["session_id"]: row["current"] for row in run("sessions", "list")[0]}  # beside other tests' own
+    assert other != session and (current[other], current[session]) == (True, False)
     run("sessions", "resume", "--session", session)
     assert run("generate", "--prompt", "three", "--max-new-tokens", "4")[-1]["session_id"] == session
     assert run("sessions", "delete", other, "--yes") == [{"session_id": other, "deleted": True}]
