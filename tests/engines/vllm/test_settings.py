@@ -60,10 +60,10 @@ class Clock:
 
 @pytest.mark.parametrize(
     ("streams", "rate", "interval"),
-    [(1, 300, 1), (1, 700, 2), (8, 300, 1), (8, 3900, 10), (64, 11500, 26), (64, 800, 1), (4000, 50000, 1)],
+    [(1, 300, 1), (1, 700, 3), (8, 300, 1), (8, 3900, 13), (64, 11500, 35), (64, 800, 2), (4000, 50000, 2)],
 )
 def test_interval_follows_the_load(streams: int, rate: int, interval: int) -> None:
-    """Bounded deliveries per second; a token is never held back longer than 0.15 s."""
+    """Bounded deliveries per second; a token is never held back longer than 0.2 s."""
     clock = Clock()
     pace = Coalescer(clock)
     for _ in range(streams):
@@ -85,7 +85,7 @@ def test_a_burst_is_noticed_before_a_window_is_over() -> None:
     assert pace.interval > 1
 
 
-@pytest.mark.parametrize(("rate", "one", "many"), [(64 * 200, 1, 30), (64 * 30, 1, 4), (64 * 5, 1, 1)])
+@pytest.mark.parametrize(("rate", "one", "many"), [(64 * 200, 1, 40), (64 * 30, 1, 6), (64 * 5, 1, 1)])
 def test_interval_starts_from_the_last_measurement(rate: int, one: int, many: int) -> None:
     """A burst of a fast model does not begin with a delivery a token, nor a single stream with large ones."""
     clock = Clock()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 WINDOW_S = 0.1
 # A burst of streams would queue up thousands of deliveries before a whole window is over.
 BURST_TOKENS, BURST_WINDOW_S = 128, 0.02
-DELIVERIES_PER_S = 400  # a twelfth of a core at each end
-MAX_DELAY_S = 0.15
+DELIVERIES_PER_S = 300  # a sixteenth of a core at each end
+MAX_DELAY_S = 0.2
 
 
 class Coalescer:
