@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
+import pytest_asyncio
 
+from tests.rpc.rollouts import Played
 from tests.rpc.support import Served, serving
 
 
@@ -15,3 +18,13 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """A server without tokens and TLS, with a built-in sampler."""
     async with serving(tmp_path) as running:
         yield running
+
+
+@pytest_asyncio.fixture
+async def played(tmp_path: Path) -> AsyncIterator[Played]:
+    """The same with an HTTP door, and room for 20 rollouts."""
+    async with (
+        serving(tmp_path, http="127.0.0.1:0", limits={"max_rollouts": 20}) as served,
+        aiohttp.ClientSession(f"http://{served.app.http_address}") as http,
+    ):
+        yield Played(served, http)
