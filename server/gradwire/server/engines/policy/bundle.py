@@ -40,6 +40,7 @@ def read_bundle(path: Path, *, max_bytes: int = MAX_BUNDLE_BYTES) -> Bundle:
             return _read(_Zip(archive), max_bytes)
     except FileNotFoundError as error:
         raise BundleError(path.name, "", "does not exist") from error
+    # zipfile's own: RuntimeError for an encrypted file, NotImplementedError for a compression that it does not know.
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) else error  # the whole of an OSError tells where it lies
         raise BundleError(path.name[:200], "", f"is neither a folder nor a zip file that can be read: {why}") from error

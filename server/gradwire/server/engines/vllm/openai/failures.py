@@ -79,7 +79,7 @@ def raised(error: Exception) -> Exception:
             text = str(error.args[0]) if error.args else str(error)
             field = getattr(error, "parameter", None) or _subject(text)
             return InvalidArgument.at("" if field in _INNER else field, text)
-        case NotImplementedError():
+        case NotImplementedError():  # vLLM raises it for what it, or the model, cannot do
             return Unimplemented("NOT_SUPPORTED", str(error))
     return error
 
