@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gradwire.client.compat import TABLE, main
+
 # The documented calls, in the document's order and with its arguments; only the model's name is another, and the
 # tensors that the document leaves to the reader are made here.
 DOCUMENTED = """
@@ -119,10 +121,20 @@ def test_what_is_not_documented_is_not_there(tmp_path: Path) -> None:
     found = run(tmp_path, "from arctic_platform.rl.client import ArcticRLClients")
     assert "ImportError: cannot import name 'ArcticRLClients'" in found.stderr
     assert run(tmp_path, "raise SystemExit(7)").returncode == 7
-    missing = subprocess.run(
-        [sys.executable, "-m", "gradwire.client.compat", "gone.py"], capture_output=True, text=True
-    )
-    assert missing.returncode == 2 and "there is no file gone.py" in missing.stderr
+
+
+def test_whoever_calls_it_wrongly_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, wrong in (
+        ([], "required: SCRIPT"),
+        (["gone.py"], "there is no file gone.py"),
+        (["--all"], "required: SCRIPT"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        out, err = capsys.readouterr()
+        assert (ended.value.code, out) == (2, "") and err.endswith(f"{wrong}\n")
+        assert "Runs a script" in err and "python -m gradwire.client.compat train.py" in err
+        assert all(path in err for path, target in TABLE.items() if target)
 
 
 def test_a_package_that_is_installed_comes_first(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 TABLE: Mapping[str, str | None] = {
     "agentic_rl": "gradwire.client.agentic",
@@ -104,16 +105,36 @@ def run(script: str | Path) -> None:
         asyncio.run(result)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Whoever calls it wrongly has not seen what it is for: all of the help, then what was wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_help(sys.stderr)
+        self.exit(2, f"\n{self.prog}: {message}\n")
+
+
+def _epilog() -> str:
+    width = max(map(len, TABLE))
+    paths = (f"  {path:{width}}  {target}" for path, target in TABLE.items() if target)
+    example = "python -m gradwire.client.compat train.py --steps 10"
+    return "\n".join(["what a script may import, and what it gets:", *paths, "", "example:", f"  {example}"])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script; its arguments follow its name. 2 when there is no such file."""
-    parser = argparse.ArgumentParser(prog="python -m gradwire.client.compat", description=__doc__.splitlines()[0])
+    """Runs the script; its arguments follow its name. Exits with 2 when there is no such file."""
+    parser = _Parser(
+        prog="python -m gradwire.client.compat",
+        description="Runs a script that imports the documented module paths, with gradwire's clients behind them.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--override", action="store_true", help="stand in even for packages that are installed")
-    parser.add_argument("script", help="the Python file to run")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+    parser.add_argument("script", metavar="SCRIPT", help="the Python file to run; it may await at its top level")
+    rest = parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="of the script")
+    rest.required = False  # or argparse asks for them beside a missing script
     given = parser.parse_args(argv)
     if not Path(given.script).is_file():
-        print(f"{parser.prog}: there is no file {given.script}", file=sys.stderr)
-        return 2
+        parser.error(f"there is no file {given.script}")
     install(override=given.override)
     sys.argv = [given.script, *given.arguments]
     sys.path.insert(0, str(Path(given.script).resolve().parent))
