@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.rpc import error_details_pb2
 
 from gradwire.client.arena.cli import shown
 from gradwire.client.arena.cli.policy import shaped
 from gradwire.server.cli import main
 from tests.arena.fake import STATUS, FakeAgent
-from tests.client.fake import failure
+from tests.client.fake import failure, retry_info
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -190,6 +191,35 @@ def test_what_goes_wrong_is_said_and_is_exit_code_1(cli: Cli, fake: FakeAgent) -
     assert "leave --address out" in cli("status", f"{fake.address}/x", "--address", "elsewhere")[2]
     with pytest.raises(SystemExit):
         cli("generate", "--session", "a", "--new-session", "--prompt", "hi")
+
+
+def test_with_json_an_error_is_an_object_on_stderr(cli: Cli, fake: FakeAgent, tmp_path: Path) -> None:
+    bad = error_details_pb2.BadRequest()
+    bad.field_violations.add(field="params.top_p", description="must be at most 1")
+    said = failure(
+        "INVALID_ARGUMENT", "params.top_p: must be at most 1", error_details_pb2.ErrorInfo(reason="INVALID_FIELD"), bad
+    )
+    fake.failures["GenerateReplyStream"].append(said)
+    code, out, err = cli("generate", "--json", "--prompt", "hi")
+    assert (code, out) == (1, "")
+    assert json.loads(err)["error"] == {
+        "message": "params.top_p: must be at most 1",
+        "status": "INVALID_ARGUMENT",
+        "reason": "INVALID_FIELD",
+        "field_violations": [{"field": "params.top_p", "description": "must be at most 1"}],
+        "retry_after": None,
+        "correlation_id": None,
+    }
+    fake.failures["GenerateReplyStream"].append(failure("RESOURCE_EXHAUSTED", "busy", retry_info(0.5)))
+    error = json.loads(cli("generate", "--json", "--prompt", "hi")[2])["error"]
+    assert (error["status"], error["retry_after"]) == ("RESOURCE_EXHAUSTED", 0.5)
+    fake.failures["GetStatus"].append(failure("UNAUTHENTICATED", "no token"))
+    error = json.loads(cli("status", "--json")[2])["error"]
+    assert error["status"] == "UNAUTHENTICATED" and "Pass --token-file" in error["message"]
+    # What no server said has the same form, and a reply that goes well leaves stderr to errors.
+    error = json.loads(cli("status", "--json", "--token-file", str(tmp_path / "gone"))[2])["error"]
+    assert error["status"] is None and "No such file" in error["message"]
+    assert cli("generate", "--json", "--prompt", "hi")[::2] == (0, "")
 
 
 def test_a_table_for_a_person_cuts_nothing_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,6 +248,10 @@ async def test_the_command_line(
     assert "--job is for --llm" in await gradwire("deploy", "x", "--bundle", "cart", "--job", "1", code=1)
     assert "--deterministic is for --bundle" in await gradwire("deploy", "x", "--llm", "--deterministic", code=1)
     assert "did you mean 'temperature'" in await gradwire("deploy", "x", "--llm", "--param", "temprature=1", code=1)
+    for command in (("deploy", "cart", "--bundle", "cart"), ("undeploy", ""), ("deployments", "--token-file", "gone")):
+        error = json.loads(await gradwire(*command, "--json", code=1))["error"]
+        expected = {"deploy": "DEPLOYMENT_EXISTS", "undeploy": "INVALID_FIELD", "deployments": None}[command[0]]
+        assert error["reason"] == expected and error["message"] and isinstance(error["field_violations"], list)
     assert json.loads(await gradwire("undeploy", "cart", "--json")) == {"deployment_id": "cart", "undeployed": True}
     assert await gradwire("undeploy", "cart") == "nothing was deployed as cart\n"
 

@@ -261,6 +261,8 @@ def test_the_command_line_on_the_database(tmp_path: Path, capsys: pytest.Capture
     assert row["revoked_at"] and row["expires_at"]
     assert secret not in (shown := gradwire("list")) and token_id in shown
     assert "no token 'x'" in gradwire("revoke", "x", code=1)
+    refused = json.loads(gradwire("revoke", "x", "--json", code=1))["error"]
+    assert (refused["status"], refused["reason"]) == ("NOT_FOUND", "TOKEN_NOT_FOUND")
     assert "user" in gradwire("create", "--tenant", "b", "--scope", "admin", "--organization", "--user", "u", code=1)
 
 

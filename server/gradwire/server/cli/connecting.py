@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gradwire.client import AsyncClient, GradwireError, TLSConfig
+from gradwire.client.reporting import report
 
 DEFAULT_TIMEOUT_S = 600.0
 
@@ -22,7 +22,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         "--token-file", type=Path, metavar="FILE", help="file that holds the token (default: GRADWIRE_TOKEN holds it)"
     )
     parser.add_argument("--ca", type=Path, metavar="FILE.pem", help="certificates that the server's descends from")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="for programs; errors, too")
 
 
 def connect(args: argparse.Namespace, timeout_s: float = DEFAULT_TIMEOUT_S) -> AsyncClient:
@@ -33,8 +33,8 @@ def connect(args: argparse.Namespace, timeout_s: float = DEFAULT_TIMEOUT_S) -> A
     return AsyncClient(args.server, token=token, tls=tls, timeout=timeout_s)
 
 
-def exit_code(command: str, work: Callable[[], Awaitable[int]]) -> int:
-    """What `work` says; 1, with the reason on standard error, when it fails."""
+def exit_code(command: str, args: argparse.Namespace, work: Callable[[], Awaitable[int]]) -> int:
+    """What `work` says; 1, with the reason on standard error (as JSON with --json), when it fails."""
 
     async def run() -> int:
         return await work()
@@ -42,5 +42,5 @@ def exit_code(command: str, work: Callable[[], Awaitable[int]]) -> int:
     try:
         return asyncio.run(run())
     except (GradwireError, OSError, ValueError, TypeError) as error:
-        print(f"gradwire {command}: {error}", file=sys.stderr)
+        report(command, error, for_programs=args.json)
         return 1

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{deployment.deployment_id}: {deployment.kind}, version {deployment.version}, ready")
         return 0
 
-    return exit_code("deploy", work)
+    return exit_code("deploy", args, work)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
             _show(found)
         return 0
 
-    return exit_code("deployments", work)
+    return exit_code("deployments", args, work)
 
 
 def row(deployment: Deployment) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from gradwire.client import CreatedToken, Scope, Token
 from gradwire.client import TokenKind as ClientTokenKind
+from gradwire.client.errors import BY_CODE
 from gradwire.server.domain import credentials
 from gradwire.server.domain.credentials import TokenKind, TokenRecord, TokenStore
 from gradwire.server.domain.cursors import Cursor
+from gradwire.server.errors import GradwireError
 from gradwire.server.storage.database import Database, database_url
 from gradwire.server.storage.tokens import DatabaseTokens
 
@@ -64,12 +66,14 @@ class OfflineTokens:
 @asynccontextmanager
 async def open_offline(where: str, *, create: bool) -> AsyncIterator[OfflineTokens]:
     """The tokens of a database: a URL, a file, or a server's data folder. OSError when there is none, unless
-    `create`."""
+    `create`. What it refuses is the client's error, as if a server had said so."""
     url = database_url(_setting(where, create=create), Path())
     database = Database(url)
     await database.open()
     try:
         yield OfflineTokens(DatabaseTokens(database))
+    except GradwireError as error:
+        raise BY_CODE[error.code](error.message, reason=error.reason) from error
     finally:
         await database.close()
 

@@ -8,7 +8,6 @@ users of a machine see those. Only the answer goes to stdout, so `TOKEN=$(gradwi
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -17,10 +16,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from gradwire.client import CreatedToken, Token
-from gradwire.client import GradwireError as ClientError
-from gradwire.server.cli.connecting import add_connection, connect
+from gradwire.server.cli.connecting import add_connection, connect, exit_code
 from gradwire.server.cli.offline_tokens import open_offline
-from gradwire.server.errors import GradwireError
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -74,15 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0, or 1 with the reason on standard error."""
-    try:
-        asyncio.run(_run(args))
-    except (GradwireError, ClientError, OSError, ValueError) as error:
-        print(f"gradwire token: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_code("token", args, lambda: _run(args))
 
 
-async def _run(args: argparse.Namespace) -> None:
+async def _run(args: argparse.Namespace) -> int:
     async with _admin(args) as admin:
         match args.action:
             case "create":
@@ -92,6 +84,7 @@ async def _run(args: argparse.Namespace) -> None:
             case "revoke":
                 await admin.revoke_token(args.token_id)
                 print(json.dumps({"revoked": args.token_id}) if args.json else f"revoked {args.token_id}")
+    return 0
 
 
 @asynccontextmanager

@@ -26,4 +26,4 @@ def run(args: argparse.Namespace) -> int:
             print(f"undeployed {args.name}" if undeployed else f"nothing was deployed as {args.name}")
         return 0
 
-    return exit_code("undeploy", work)
+    return exit_code("undeploy", args, work)

@@ -2,18 +2,19 @@
 
 A conversation goes on from one `generate` to the next; `sessions` lists, resumes, clears and deletes them. Credentials
 come from a file or the environment (ARENA_API_KEY, or ARENA_ORG_KEY and ARENA_EXTERNAL_USER_ID, or GRADWIRE_TOKEN):
-other users of a machine see a command's flags. With --json only JSON goes to stdout.
+other users of a machine see a command's flags. With --json only JSON goes to stdout, and to stderr nothing but, when
+it fails, an object that says why (`gradwire.client.reporting`).
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from gradwire.client.arena.cli import chat, policy, sessions, shown
 from gradwire.client.arena.cli.opened import Opened
 from gradwire.client.arena.errors import ArenaAuthError, ArenaError
+from gradwire.client.reporting import report
 
 _INTERRUPTED = 130  # as a shell shows the signal SIGINT
 _SAMPLING = (
@@ -94,10 +95,11 @@ def run(args: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except ArenaAuthError as error:
-        print(f"gradwire agent: {error.message}", *filter(None, [error.cli_hint]), sep="\n", file=sys.stderr)
+        text = "\n".join(filter(None, (error.message, error.cli_hint)))
+        report("agent", error, text, for_programs=args.json)
         return 1
     except (ArenaError, ImportError, OSError, ValueError) as error:
-        print(f"gradwire agent: {error}", file=sys.stderr)
+        report("agent", error, for_programs=args.json)
         return 1
 
 

@@ -10,6 +10,7 @@ from gradwire.client.arena.cli import shown
 from gradwire.client.arena.cli.opened import Opened
 from gradwire.client.arena.errors import ArenaError
 from gradwire.client.arena.streams import TextStream
+from gradwire.client.reporting import report
 
 _INTERRUPTED = 130
 _HELP = "A line is a message. /new begins a new chat, /quit (or Ctrl-D) ends."
@@ -42,7 +43,7 @@ def talk(args: argparse.Namespace, opened: Opened) -> int:
         except ArenaError as error:
             if not interactive:
                 raise
-            print(f"gradwire agent: {error}", file=sys.stderr)
+            report("agent", error, for_programs=args.json)
             continue
         if code and not interactive:
             break
@@ -74,7 +75,7 @@ def _reply(args: argparse.Namespace, opened: Opened, prompt: str, session: str |
         stream.cancel()
         if not args.json:
             print()
-        print("interrupted; what came is kept", file=sys.stderr)
+            print("interrupted; what came is kept", file=sys.stderr)
         return _INTERRUPTED
     finally:
         stream.cancel()
@@ -87,7 +88,8 @@ def _reply(args: argparse.Namespace, opened: Opened, prompt: str, session: str |
 def _remember(args: argparse.Namespace, opened: Opened, stream: TextStream) -> None:
     if stream.session_id:
         opened.state.resume(opened.key, stream.session_id)
-        print(f"started session {stream.session_id}", file=sys.stderr)
+        if not args.json:
+            print(f"started session {stream.session_id}", file=sys.stderr)
 
 
 def _show(piece: str, for_programs: bool) -> None:
