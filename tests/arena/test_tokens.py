@@ -37,6 +37,10 @@ async def test_credentials(tmp_path: Path) -> None:
         await admin.revoke_token(revoked.token)
         expired = await admin.create_token("acme", ["inference"], lifetime_s=0.001)
 
+        async with AsyncAgent(address) as agent:
+            public = await agent.status()
+            assert public.deployment_id == "chat" and public.agent is not None and public.agent.llm
+            assert public.memory_scope == ""
         await refused(address, 401, "wants a token")
         await refused(address, 401, "not known", api_key="arena_pat_1_2")
         await refused(address, 401, "revoked", api_key=revoked.secret)

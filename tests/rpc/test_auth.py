@@ -15,8 +15,10 @@ from gradwire.server.rpc.interceptors.auth import is_same_host
 from gradwire.v1 import admin_pb2, job_pb2, sampling_pb2, training_pb2
 from tests.rpc.support import Served, failure, serving, text_prompt
 
-SECRETS = {"alice": "secret-of-alice", "bob": "secret-of-bob", "reader": "secret-of-reader", "admin": "secret-of-admin"}
-SCOPES = {"alice": ["INFERENCE", "TRAINING"], "bob": ["INFERENCE", "TRAINING"], "reader": ["INFERENCE"]}
+SECRETS = {"alice": "secret-of-alice", "bob": "secret-of-bob", "reader": "secret-of-reader", "admin": "secret-of-admin",
+           "trainer": "secret-of-trainer"}  # fmt: skip
+SCOPES = {"alice": ["INFERENCE", "TRAINING"], "bob": ["INFERENCE", "TRAINING"], "reader": ["INFERENCE"],
+          "trainer": ["TRAINING"]}  # fmt: skip
 GENERATE = sampling_pb2.GenerateRequest(prompts=[text_prompt("ab")])
 LIST = job_pb2.ListJobsRequest()
 

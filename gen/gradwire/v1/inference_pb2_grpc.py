@@ -71,7 +71,7 @@ class InferenceServiceServicer(object):
     """
 
     def GetStatus(self, request, context):
-        """What the deployment is.
+        """What the deployment is. It takes no token; without one, only the fields that say so below are set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -28,7 +28,7 @@ class InferenceServiceStub:
         gradwire.v1.inference_pb2.GetStatusRequest,
         gradwire.v1.inference_pb2.GetStatusResponse,
     ]
-    """What the deployment is."""
+    """What the deployment is. It takes no token; without one, only the fields that say so below are set."""
 
     GetAction: grpc.UnaryUnaryMultiCallable[
         gradwire.v1.inference_pb2.GetActionRequest,
@@ -64,7 +64,7 @@ class InferenceServiceAsyncStub:
         gradwire.v1.inference_pb2.GetStatusRequest,
         gradwire.v1.inference_pb2.GetStatusResponse,
     ]
-    """What the deployment is."""
+    """What the deployment is. It takes no token; without one, only the fields that say so below are set."""
 
     GetAction: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.v1.inference_pb2.GetActionRequest,
@@ -102,7 +102,7 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         request: gradwire.v1.inference_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> typing.Union[gradwire.v1.inference_pb2.GetStatusResponse, collections.abc.Awaitable[gradwire.v1.inference_pb2.GetStatusResponse]]:
-        """What the deployment is."""
+        """What the deployment is. It takes no token; without one, only the fields that say so below are set."""
 
     @abc.abstractmethod
     def GetAction(

@@ -86,8 +86,10 @@ def encode_deployment(deployment: Deployment, caller: Caller) -> pb.Deployment:
     return message
 
 
-def encode_status(status: Status) -> inference_pb2.GetStatusResponse:
-    """What a deployment is."""
+def encode_status(status: Status, caller: Caller) -> inference_pb2.GetStatusResponse:
+    """What a deployment is; to whoever may not use it, no more than the Arena's public status says."""
+    if not caller.may_see_deployments:
+        return _public_status(status)
     agent = inference_pb2.AgentInfo(name=status.name)
     policy = status.policy
     if policy is not None:
@@ -106,6 +108,16 @@ def encode_status(status: Status) -> inference_pb2.GetStatusResponse:
         memory_scope=_SCOPES[status.memory_scope],
         training_job_id=status.weights.training_job_id,
     )
+
+
+def _public_status(status: Status) -> inference_pb2.GetStatusResponse:
+    message = inference_pb2.GetStatusResponse(deployment_id=status.deployment_id, instance_id=status.instance_id)
+    policy = status.policy
+    if policy is None or not policy.agent_ids:  # several agents are told from one by their names, which are not public
+        message.kind = _KINDS[status.kind]
+        message.agent.name = status.short_name
+        message.agent.recurrent = policy is not None and policy.recurrent
+    return message
 
 
 def _struct(space: Mapping[str, Any]) -> Struct:

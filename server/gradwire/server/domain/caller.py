@@ -24,8 +24,15 @@ class Caller:
     same_host: bool = False
     user: str = "user:local"
 
+    @property
+    def may_see_deployments(self) -> bool:
+        """Which there are, and what is wrong with one: of those who may use or make them."""
+        return not self.scopes.isdisjoint(("INFERENCE", "ADMIN"))
+
 
 LOCAL_CALLER = Caller(LOCAL_TENANT, "local", frozenset({"INFERENCE", "TRAINING", "ADMIN"}))
+ANONYMOUS = Caller("", "anonymous", frozenset(), user="")
+"""Whoever sent no token, in a call that takes none: owns nothing, may do nothing else."""
 _current: ContextVar[Caller] = ContextVar("gradwire_caller", default=LOCAL_CALLER)
 
 

@@ -199,18 +199,18 @@ class Deployments:
         """By name."""
         return [self._by_id[name] for name in sorted(self._by_id)]
 
-    def find(self, deployment_id: str) -> Deployment:
+    def find(self, deployment_id: str, *, naming_others: bool = True) -> Deployment:
         """The one of that id; of an empty id the only one. Raises NotFound, and InvalidArgument when it is not clear
-        which one is meant."""
+        which one is meant; both name those there are, unless `naming_others` is False."""
         if deployment_id:
             found = self._by_id.get(deployment_id)
             if found is None:
-                raise self._missing(deployment_id)
+                raise self._missing(deployment_id, naming_others)
             return found
         if not self._by_id:
-            raise self._missing("")
+            raise self._missing("", naming_others)
         if len(self._by_id) > 1:
-            raise InvalidArgument.at("deployment_id", f"is needed: there are {self._names()}")
+            raise InvalidArgument.at("deployment_id", f"is needed: {self._others(naming_others)}")
         return next(iter(self._by_id.values()))
 
     def shelf(self, deployment_id: str, caller: Caller) -> Shelf:
@@ -220,9 +220,11 @@ class Deployments:
             deployment.require(DeploymentKind.LLM)
         return shelf_of(deployment.deployment_id, deployment.memory_scope, caller)
 
-    def _missing(self, deployment_id: str) -> NotFound:
-        there = f"there are {self._names()}" if self._by_id else "nothing is deployed here"
-        return NotFound("deployment", deployment_id, f"deployment_id: no deployment {deployment_id!r}; {there}")
+    def _missing(self, deployment_id: str, naming_others: bool) -> NotFound:
+        text = f"deployment_id: no deployment {deployment_id!r}; {self._others(naming_others)}"
+        return NotFound("deployment", deployment_id, text)
 
-    def _names(self) -> str:
-        return ", ".join(sorted(self._by_id))
+    def _others(self, named: bool) -> str:
+        if not named:
+            return "whoever has a token for deployments is told which there are"
+        return f"there are {', '.join(sorted(self._by_id))}" if self._by_id else "nothing is deployed here"

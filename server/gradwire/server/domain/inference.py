@@ -26,7 +26,7 @@ from gradwire.server.domain.replies import Replier, Replies, ReplyEvent
 from gradwire.server.domain.sessions import MemoryScope, check_session_id
 from gradwire.server.domain.turns import Turns
 from gradwire.server.engines.acting import ActingEngine, Actions, PolicyInfo, Predictions, Value
-from gradwire.server.errors import InvalidArgument
+from gradwire.server.errors import FailedPrecondition, InvalidArgument
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,11 @@ class Status:
     """Of the algorithm or the model."""
     policy: PolicyInfo | None
     """Of a policy or a supervised model."""
+
+    @property
+    def short_name(self) -> str:
+        """The name without folders: a model's may be a path on this host."""
+        return self.name.rstrip("/").rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,16 @@ class Inference:
         self._replier = Replier(turns)
         self._states = states
 
-    def status(self, deployment_id: str) -> Status:
-        """What the deployment is. Raises NotFound, and FailedPrecondition when it cannot answer."""
-        deployment = self._deployments.find(deployment_id)
+    def status(self, caller: Caller, deployment_id: str) -> Status:
+        """What the deployment is. Raises NotFound, and FailedPrecondition when it cannot answer. Everybody may ask: the
+        errors say nothing of other deployments, or of this host, to whoever may not see them."""
+        deployment = self._deployments.find(deployment_id, naming_others=caller.may_see_deployments)
+        if deployment.trouble and not caller.may_see_deployments:
+            raise FailedPrecondition(
+                "DEPLOYMENT_FAILED",
+                f"deployment {deployment.deployment_id!r} cannot answer; whoever has a token for it is told why",
+                subject=f"deployment/{deployment.deployment_id}",
+            )
         deployment.require(deployment.kind)
         info = deployment.engine.info if deployment.engine else None
         name = info.name if info else ""

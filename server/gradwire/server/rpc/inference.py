@@ -26,7 +26,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._metrics = metrics
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
-        return encode_status(self._inference.status(request.deployment_id))
+        caller = current_caller()
+        return encode_status(self._inference.status(caller, request.deployment_id), caller)
 
     async def GetAction(self, request: pb.GetActionRequest, context: Any) -> pb.GetActionResponse:
         asked = ActionRequest(

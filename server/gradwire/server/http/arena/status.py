@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.deployments import DeploymentKind
 from gradwire.server.domain.inference import Inference
 from gradwire.server.http.arena.answers import Answer
@@ -11,10 +12,10 @@ from gradwire.server.http.arena.asked import Asked
 async def get(inference: Inference, asked: Asked, answer: Answer) -> None:
     """No field that the clients do not know: they refuse an answer that has one."""
     await asked.no_body()
-    found = inference.status(asked.deployment_id)
+    found = inference.status(current_caller(), asked.deployment_id)
     policy = found.policy
     agent = {
-        "algo": found.name.rstrip("/").rpartition("/")[2],  # a model's may be a path on this host
+        "algo": found.short_name,
         "multi_agent": policy is not None and bool(policy.agent_ids),
         "llm": found.kind is DeploymentKind.LLM,
         "recurrent": policy is not None and policy.recurrent,

@@ -10,14 +10,16 @@ from ipaddress import ip_address
 from urllib.parse import unquote
 
 from gradwire.server.domain.authentication import EXTERNAL_USER_HEADER, Authenticator
-from gradwire.server.domain.caller import Caller, set_caller
+from gradwire.server.domain.caller import ANONYMOUS, Caller, set_caller
 from gradwire.server.errors import PermissionDenied
 from gradwire.server.rpc.interceptors.step import Call, Step
 
 # Services that need no token: a load balancer has none. Reflection shows only what is public.
 _OPEN = frozenset({"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"})
-# The Arena's clients ask for the status before they know whether they need a credential.
-_OPEN_METHODS = frozenset({"/gradwire.v1.AdminService/GetCapabilities", "/gradwire.arena.v1/Status"})
+_OPEN_METHODS = frozenset({"/gradwire.v1.AdminService/GetCapabilities"})
+# What a deployment is. The Arena documents it as public; without a token one is told less. A token that is sent has to
+# be a good one: a client learns as it connects that its own is not.
+_PUBLIC = frozenset({"/gradwire.v1.InferenceService/GetStatus", "/gradwire.arena.v1/Status"})
 _SCOPES = {
     "gradwire.v1.SamplingService": "INFERENCE",
     "gradwire.v1.InferenceService": "INFERENCE",
@@ -65,17 +67,25 @@ class Auth(Step):
     @asynccontextmanager
     async def around(self, call: Call) -> AsyncIterator[None]:
         same_host = is_same_host(call.peer) and not call.forwarded
-        if call.service not in _OPEN and call.method not in _OPEN_METHODS:
-            caller = await self.identify(call.metadata)
-            scope = _METHOD_SCOPES.get(call.method) or _SCOPES.get(call.service, "ADMIN")
-            if scope not in caller.scopes and _ALSO.get(call.method) not in caller.scopes:
-                raise PermissionDenied(
-                    "MISSING_SCOPE",
-                    f"this token may not call {call.method}; it needs the scope {scope}",
-                    metadata={"scope": scope},
-                )
-            set_caller(replace(caller, same_host=same_host))
+        set_caller(replace(await self._caller(call), same_host=same_host))
         yield
+
+    async def _caller(self, call: Call) -> Caller:
+        """Raises Unauthenticated, and PermissionDenied for a method that is not the caller's to call."""
+        if call.service in _OPEN or call.method in _OPEN_METHODS:
+            return ANONYMOUS
+        public = call.method in _PUBLIC
+        if public and "authorization" not in call.metadata and not self.is_open:
+            return ANONYMOUS
+        caller = await self.identify(call.metadata)
+        scope = _METHOD_SCOPES.get(call.method) or _SCOPES.get(call.service, "ADMIN")
+        if not public and scope not in caller.scopes and _ALSO.get(call.method) not in caller.scopes:
+            raise PermissionDenied(
+                "MISSING_SCOPE",
+                f"this token may not call {call.method}; it needs the scope {scope}",
+                metadata={"scope": scope},
+            )
+        return caller
 
     @property
     def is_open(self) -> bool:
