@@ -36,7 +36,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 def status(served: Served, name: str, metadata: aio.Metadata | None = None) -> Any:
-    stub = inference_pb2_grpc.InferenceServiceStub(served.channel)
+    stub: Any = inference_pb2_grpc.InferenceServiceStub(served.channel)  # typed for metadata of tuples only
     return stub.GetStatus(inference_pb2.GetStatusRequest(deployment_id=name), metadata=metadata)
 
 
