@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +15,11 @@ from gradwire.server.engines.base import LogProbEngine, SamplerEngine, TrainingE
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.scoring import LogProbConfig
 from gradwire.server.engines.training import TrainingConfig
-from gradwire.server.errors import FailedPrecondition, Unavailable
+from gradwire.server.errors import FailedPrecondition, GradwireError, Unavailable
+
+log = logging.getLogger(__name__)
+
+HEALTH_TIMEOUT_S = 30.0  # an engine that says nothing for so long counts as dead
 
 
 class JobKind(StrEnum):
@@ -116,8 +121,20 @@ class Job(Generic[Engine]):
     def fail(self, reason: str) -> None:
         """The engine died."""
         if self.state not in (JobState.FAILED, JobState.DESTROYED):
+            log.error("%s failed: %s", self.name, reason)
             self.error = reason
             self.set_state(JobState.FAILED, reason)
+
+    async def fail_if_dead(self) -> str:
+        """Look whether the engine lives; why it does not, and then the job has failed. Empty when it does."""
+        try:
+            async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                await self.engine.check_health()
+        except (GradwireError, TimeoutError) as error:
+            reason = error.message if isinstance(error, GradwireError) else "its engine does not answer"
+            self.fail(reason)
+            return reason
+        return ""
 
     def set_version(self, version: int, training_job_id: int = 0) -> None:
         """The weights changed, to those of a training job where one is named."""

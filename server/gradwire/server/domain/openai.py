@@ -8,7 +8,7 @@ from typing import Any
 
 from gradwire.server.domain.registry import SamplingJob
 from gradwire.server.engines.openai import Endpoint, OpenAiCall, Reply
-from gradwire.server.errors import GradwireError, Unavailable
+from gradwire.server.errors import Unavailable
 
 
 async def answer(job: SamplingJob, endpoint: Endpoint, body: Mapping[str, Any], call: OpenAiCall) -> Reply:
@@ -34,8 +34,5 @@ async def _watched(job: SamplingJob) -> AsyncIterator[None]:
     try:
         yield
     except Unavailable:
-        try:
-            await job.engine.check_health()
-        except GradwireError as dead:
-            job.fail(dead.message)
+        await job.fail_if_dead()
         raise

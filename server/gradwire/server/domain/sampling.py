@@ -21,7 +21,7 @@ from gradwire.server.engines.sampling import (
     WeightSpan,
 )
 from gradwire.server.engines.weights import MemoryReport
-from gradwire.server.errors import FailedPrecondition, FieldViolation, GradwireError, InvalidArgument, Unavailable
+from gradwire.server.errors import FailedPrecondition, FieldViolation, InvalidArgument, Unavailable
 
 
 def require_version(job: AnyJob, version: int, at_least: int) -> None:
@@ -56,10 +56,7 @@ async def sample(
                 observer(number, request.prompt_token_ids, event)
             yield _without_log_probs(event) if hidden else event
     except Unavailable:
-        try:
-            await job.engine.check_health()
-        except GradwireError as dead:
-            job.fail(dead.message)
+        await job.fail_if_dead()
         raise
     finally:
         # Now, and not when the interpreter gets to it: this is what frees the request's place in the engine.

@@ -12,7 +12,7 @@ from gradwire.server.domain.operations import Operation
 from gradwire.server.domain.registry import AnyJob, TrainingJob
 from gradwire.server.engines.training import SleepMode, TrainerPart
 from gradwire.server.engines.weights import MemoryReport
-from gradwire.server.errors import FailedPrecondition, GradwireError, Unavailable
+from gradwire.server.errors import FailedPrecondition, Unavailable
 
 T = TypeVar("T")
 
@@ -58,18 +58,12 @@ async def guarded(job: AnyJob, apply: Callable[[], Awaitable[T]]) -> T:
     try:
         return await apply()
     except Unavailable as error:
-        try:
-            await job.engine.check_health()
-        except GradwireError as dead:
-            job.fail(dead.message)
-            advice = "Create another job" + (" and load its last checkpoint" if job.kind is JobKind.TRAINING else "")
-            # Not UNAVAILABLE: a client would retry what can only fail again.
-            raise FailedPrecondition(
-                "JOB_FAILED",
-                f"{job.name} failed: {dead.message}. {advice}",
-                subject=job.name,
-            ) from error
-        raise
+        reason = await job.fail_if_dead()
+        if not reason:
+            raise
+        advice = "Create another job" + (" and load its last checkpoint" if job.kind is JobKind.TRAINING else "")
+        # Not UNAVAILABLE: a client would retry what can only fail again.
+        raise FailedPrecondition("JOB_FAILED", f"{job.name} failed: {reason}. {advice}", subject=job.name) from error
 
 
 async def sleep(
