@@ -7,7 +7,7 @@
   gRPC server itself, and its errors travel as all others do;
 - losses and models import no other part, save values of engines;
 - the client imports nothing of the server, and Ray in one module only, when it is used;
-- generated code is imported only where messages are read or written: in codec, rpc, http, `app`, the client,
+- generated code is imported only where messages are read or written: in codec, rpc, http, `services`, the client,
   and `gradwire.worker` only by the trainer's two ends.
 """
 
@@ -81,7 +81,20 @@ def test_the_domain_knows_no_wire_and_no_engine() -> None:
 
 def test_nothing_in_front_of_the_engines_imports_what_they_run_on() -> None:
     assert_none(
-        files("domain", "codec", "rpc", "http", "storage", "observability", "app.py", "config.py", "errors.py"), HEAVY
+        files(
+            "domain",
+            "codec",
+            "rpc",
+            "http",
+            "storage",
+            "observability",
+            "app.py",
+            "rooms.py",
+            "services.py",
+            "config.py",
+            "errors.py",
+        ),
+        HEAVY,
     )
 
 
@@ -95,7 +108,8 @@ def test_storage_knows_no_doors_and_only_storage_knows_the_database() -> None:
 def test_the_codec_does_not_know_the_doors() -> None:
     doors = tuple(f"{OURS}{part}" for part in ("rpc", "http", "app", "cli", "config"))
     assert_none(files("codec"), doors)
-    assert_none(files("rpc", "http"), (f"{OURS}app", f"{OURS}cli"))
+    composition = ("app", "cli", "doors", "health", "rooms", "services")
+    assert_none(files("rpc", "http"), tuple(f"{OURS}{part}" for part in composition))
 
 
 def test_the_doors_do_not_know_which_engines_there_are() -> None:
@@ -141,7 +155,7 @@ def test_the_client_imports_nothing_of_the_server() -> None:
 
 
 def test_generated_code_is_imported_only_where_messages_are_handled() -> None:
-    public = {*files("codec", "rpc", "http", "app.py")}
+    public = {*files("codec", "rpc", "http", "services.py")}
     worker = {*files("engines/deepspeed")}
     everything = {*SERVER.rglob("*.py")}
     assert_none(sorted(everything - public), ("gradwire.v1", "buf"))

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from gradwire.server.domain.jobs import JobState
+from gradwire.server.domain.monitor import JobMonitor
 from gradwire.server.domain.registry import AnyJob, JobRegistry
 from gradwire.server.errors import FailedPrecondition, NotFound
 from tests.domain.support import ALICE, BOB, SAMPLER, TRAINER, create, new_registry, settle, state_of
@@ -22,7 +23,7 @@ def age(job: AnyJob, seconds: float) -> None:
 
 
 async def look(registry: JobRegistry) -> None:
-    await asyncio.gather(*registry.look_after_all())
+    await asyncio.gather(*JobMonitor(registry).look_after_all())
     await settle()
 
 

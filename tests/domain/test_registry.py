@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from gradwire.server.domain.jobs import JobState
+from gradwire.server.domain.monitor import JobMonitor
 from gradwire.server.domain.operations import Operation
 from gradwire.server.errors import (
     Aborted,
@@ -139,7 +140,7 @@ async def test_a_dead_engine_fails_its_job_and_tells_the_watchers() -> None:
     dying, living = await create(registry, SAMPLER, TRAINER)
     lines = dying.watch()
     engines.samplers[0].dead = "it ran out of memory"
-    await asyncio.gather(*registry.look_after_all())
+    await asyncio.gather(*JobMonitor(registry).look_after_all())
     assert dying.state is JobState.FAILED
     assert lines.get_nowait() == "it ran out of memory"
     assert living.state is JobState.READY
@@ -164,10 +165,11 @@ async def test_an_engine_that_does_not_answer_does_not_hide_another_that_died() 
     registry = new_registry(engines)
     _, dying = await create(registry, SAMPLER, TRAINER)
     engines.samplers[0].health_gate = asyncio.Event()
-    registry.look_after_all()
+    monitor = JobMonitor(registry)
+    monitor.look_after_all()
     await settle()
     engines.trainers[0].dead = "gone"
-    registry.look_after_all()
+    monitor.look_after_all()
     await settle()
     assert dying.state is JobState.FAILED
     engines.samplers[0].health_gate.set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
-from gradwire.server.app import SERVICES
 from gradwire.server.rpc.admin import AdminServicer
 from gradwire.server.rpc.deployments import DeploymentServicer
 from gradwire.server.rpc.inference import InferenceServicer
@@ -16,6 +15,7 @@ from gradwire.server.rpc.sampling import SamplingServicer
 from gradwire.server.rpc.sessions import SessionServicer
 from gradwire.server.rpc.training import TrainingServicer
 from gradwire.server.rpc.weights import WeightServicer
+from gradwire.server.services import SERVICES
 from gradwire.v1 import (
     admin_pb2,
     deployment_pb2,

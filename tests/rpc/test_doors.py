@@ -20,8 +20,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from gradwire.client import TLSConfig
 from gradwire.client.arena import Agent, ArenaInferenceError
 from gradwire.client.config import RetryConfig
-from gradwire.server.app import SERVICES, App
+from gradwire.server.app import App
 from gradwire.server.config import Settings
+from gradwire.server.services import SERVICES
 from gradwire.v1 import admin_pb2, admin_pb2_grpc, sampling_pb2
 from tests.fake_engines import FakeEngines
 from tests.rpc.support import Served, failure, serving, text_prompt
@@ -62,7 +63,7 @@ async def test_when_the_sampler_dies_only_sampling_is_unhealthy(served: Served) 
     watch = aiter(health.Watch(health_pb2.HealthCheckRequest(service="gradwire.v1.SamplingService")))
     assert (await anext(watch)).status == SERVING
     served.engines.samplers[0].dead = "killed"
-    served.app.jobs.look_after_all()
+    served.app.monitor.look_after_all()
     assert (await anext(watch)).status == NOT_SERVING
     for service in ("", "gradwire.v1.TrainingService"):
         assert (await health.Check(health_pb2.HealthCheckRequest(service=service))).status == SERVING
@@ -101,7 +102,7 @@ async def test_http_health_follows_the_server(with_http: Served) -> None:
     status, text = await get(with_http, "/health")
     assert (status, json.loads(text)) == (200, {"serving": True, "jobs": {"sampling_job/1": "ready"}})
     with_http.engines.samplers[0].dead = "killed"
-    for check in with_http.app.jobs.look_after_all():
+    for check in with_http.app.monitor.look_after_all():
         await check
     status, text = await get(with_http, "/health")
     assert (status, json.loads(text)["jobs"]) == (503, {"sampling_job/1": "failed"})

@@ -174,7 +174,7 @@ async def test_a_watch_tells_why_a_job_failed(served: Served) -> None:
     events = aiter(call)
     await anext(events)
     served.engines.trainers[0].dead = "worker 0 was killed"
-    served.app.jobs.look_after_all()
+    served.app.monitor.look_after_all()
     (last,) = [response async for response in events]
     assert (last.job.state, last.job.error) == (job_pb2.JOB_STATE_FAILED, "worker 0 was killed")
 

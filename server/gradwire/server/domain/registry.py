@@ -1,4 +1,4 @@
-"""All jobs of the server: makes them, finds them for their owners, watches over them, ends them."""
+"""All jobs of the server: makes them, finds them for their owners, ends them. `monitor` watches over them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from gradwire.server.domain.caller import Caller
@@ -21,7 +20,6 @@ from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.errors import (
     Aborted,
     FieldViolation,
-    GradwireError,
     InvalidArgument,
     NotFound,
     PermissionDenied,
@@ -38,8 +36,6 @@ AnyConfig: TypeAlias = SamplerConfig | TrainingConfig | LogProbConfig
 JobProgress = Callable[[int, str], None]
 """Called from any thread with a job id and a line for people."""
 
-HEALTH_INTERVAL_S = 1.0
-HEALTH_TIMEOUT_S = 30.0
 PATIENCE_S = 30.0  # with a weight update of a sampler that ends
 
 
@@ -67,8 +63,6 @@ class JobRegistry:
         self._built_in: SamplingJob | None = None
         self._starts: dict[int, asyncio.Task[None]] = {}
         self._ends: dict[int, asyncio.Task[None]] = {}
-        self._checks: dict[int, asyncio.Task[None]] = {}
-        self._monitor: asyncio.Task[None] | None = None
         self.on_destroy: list[Callable[[AnyJob], Awaitable[None]]] = []
         self.on_sleep: list[Callable[[AnyJob], Awaitable[None]]] = []  # its weights are out of reach now
 
@@ -110,7 +104,7 @@ class JobRegistry:
                 for job in jobs:  # from now on: nobody can send heartbeats for what is still starting
                     job.lease = JobLease(lease_s)
         except BaseException:
-            await asyncio.shield(asyncio.gather(*(self._end(job) for job in jobs)))
+            await asyncio.shield(asyncio.gather(*(self.end(job) for job in jobs)))
             raise
         return jobs
 
@@ -226,9 +220,9 @@ class JobRegistry:
             raise PermissionDenied(
                 "BUILT_IN_JOB", f"{job.name} was made by the server and ends with it; it cannot be destroyed"
             )
-        await asyncio.shield(self._end(job))
+        await asyncio.shield(self.end(job))
 
-    def _end(self, job: AnyJob) -> asyncio.Task[None]:
+    def end(self, job: AnyJob) -> asyncio.Task[None]:
         """The task that ends a job, one however many ask. It never fails: what went wrong is in the log."""
         self._jobs.pop(job.job_id, None)
         if job.job_id not in self._ends:
@@ -264,61 +258,14 @@ class JobRegistry:
 
     async def shutdown(self) -> None:
         """End all jobs."""
-        if self._monitor is not None:
-            self._monitor.cancel()
         for job in self.all():
-            self._end(job)
+            self.end(job)
         await asyncio.gather(*self._ends.values())
 
     def dismiss_watchers(self) -> None:
         """End what follows jobs: the server is about to go."""
         for job in self.all():
             job.dismiss()
-
-    # Watching over
-
-    def start_monitor(self) -> None:
-        """Notice dead engines and lapsed leases from now on."""
-        self._monitor = asyncio.get_running_loop().create_task(self._watch_over())
-
-    async def _watch_over(self) -> None:
-        while True:
-            await asyncio.sleep(HEALTH_INTERVAL_S)
-            self.look_after_all()
-
-    def look_after_all(self) -> list[asyncio.Task[None]]:
-        """Begin a look at each job that is not being looked at: one that does not answer must not hide the others."""
-        for job in self.all():
-            if job.job_id not in self._checks:
-                task = asyncio.get_running_loop().create_task(self._look_after_safely(job))
-                self._checks[job.job_id] = task
-                task.add_done_callback(partial(self._looked_after, job.job_id))
-        return list(self._checks.values())
-
-    def _looked_after(self, job_id: int, check: asyncio.Task[None]) -> None:
-        self._checks.pop(job_id, None)
-
-    async def _look_after_safely(self, job: AnyJob) -> None:
-        try:
-            await self._look_after(job)
-        except Exception:
-            log.exception("looking after %s", job.name)
-
-    async def _look_after(self, job: AnyJob) -> None:
-        if job.state in (JobState.READY, JobState.SLEEPING, JobState.PAUSED):
-            try:
-                async with asyncio.timeout(HEALTH_TIMEOUT_S):
-                    await job.engine.check_health()
-            except (GradwireError, TimeoutError) as error:
-                reason = error.message if isinstance(error, GradwireError) else "its engine does not answer"
-                log.error("%s failed: %s", job.name, reason)
-                job.fail(reason)
-        if job.lease is not None and job.lease.dead():
-            log.warning("%s: no heartbeat for twice its lease, destroying it", job.name)
-            self._end(job)
-        elif job.lease is not None and job.lease.lapsed() and job.state in (JobState.READY, JobState.SLEEPING):
-            log.warning("%s: its lease lapsed", job.name)
-            job.pause()
 
 
 @contextmanager

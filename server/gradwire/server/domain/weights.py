@@ -48,7 +48,7 @@ class WeightSync:
         Of a job that trains an adapter it takes `merge`: the whole model with the adapter added.
         """
         began = time.monotonic()
-        async with self._lock(target):
+        async with self.lock(target):
             target.require_working()  # it may have ended while we waited
             version = source.engine.weight_version
             dtype = SAFETENSORS_DTYPES[target.engine.info.dtype]
@@ -66,7 +66,7 @@ class WeightSync:
     ) -> SyncReport:  # fmt: skip
         """Carry only the adapter that `source` trains, under a name. Run it in `source`'s operation log, too."""
         began = time.monotonic()
-        async with self._lock(target):
+        async with self.lock(target):
             target.require_working()
             lora = check_adapter_sync(source, target, name, tenant, lives=lives)
             sampler: SamplingJob = target  # type: ignore[assignment]  # the check says so
@@ -94,11 +94,8 @@ class WeightSync:
         await source.engine.export_weights(segment.name, manifest, merged=merged)
         return segment, manifest
 
-    def lock(self, job: WeightTarget) -> asyncio.Lock:
+    def lock(self, job: AnyJob) -> asyncio.Lock:
         """Held while weights of `job` change."""
-        return self._lock(job)
-
-    def _lock(self, job: WeightTarget) -> asyncio.Lock:
         return self._locks.setdefault(job.job_id, asyncio.Lock())
 
     def _segment(self, source: int, target: int, size: int) -> SharedSegment:
@@ -112,7 +109,7 @@ class WeightSync:
 
     async def release(self, job: AnyJob) -> None:
         """No sync of this job can come while it sleeps: free the segments it is part of, after one under way."""
-        async with self._locks.setdefault(job.job_id, asyncio.Lock()):
+        async with self.lock(job):
             for pair in [pair for pair in self._segments if job.job_id in pair]:
                 _drop(self._segments.pop(pair))
 

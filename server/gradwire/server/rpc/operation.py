@@ -1,12 +1,19 @@
-"""OperationId messages -> the domain's operations: identity and fingerprint of a mutating call."""
+"""OperationId messages -> the domain's operations: a mutating call's identity, its fingerprint, its time."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import Any
+from typing import Any, TypeVar
 
+from google.protobuf.message import Message
+
+from gradwire.server.codec.times import duration
 from gradwire.server.domain.operations import Operation
+from gradwire.server.domain.training import Timed
+from gradwire.v1 import sampling_pb2
+
+Response = TypeVar("Response", bound=Message)
 
 _DEADLINE_MARGIN_S = 0.2  # our own error must leave before the client's deadline ends the call
 
@@ -37,3 +44,11 @@ def time_left(context: Any) -> float | None:
     """Seconds until the call's deadline, less a margin to answer in; None without a deadline."""
     remaining: float | None = context.time_remaining()
     return None if remaining is None else max(0.0, remaining - _DEADLINE_MARGIN_S)
+
+
+def with_timing(timed: Timed[Response]) -> Response:
+    """A copy of an operation's answer that says how long it took: the answer itself is kept for a retry."""
+    response: Any = type(timed.value)()
+    response.CopyFrom(timed.value)
+    response.timing.CopyFrom(sampling_pb2.Timing(queued=duration(timed.queued_s), run=duration(timed.run_s)))
+    return response

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from google.protobuf.message import DecodeError
-
-from gradwire.server.codec.batch import DecodedBatch, decode_batch, fill_column, in_request_terms
+from gradwire.server.codec.batch import in_request_terms
+from gradwire.server.codec.checkpoints import encode_checkpoint
 from gradwire.server.codec.jobs import encode_memory, struct_to_dict
 from gradwire.server.codec.times import duration, timestamp
 from gradwire.server.domain import sampling as reference
@@ -20,14 +17,12 @@ from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import CheckpointStore
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import AnyJob, JobRegistry, TrainingJob
-from gradwire.server.domain.training import Timed, empty_cache, guarded, operate, sleep, wake
-from gradwire.server.domain.uploads import UploadStore
-from gradwire.server.engines.training import CheckpointInfo, LossSpec, SleepMode
+from gradwire.server.domain.training import empty_cache, guarded, operate, sleep, wake
+from gradwire.server.engines.training import LossSpec, SleepMode
 from gradwire.server.errors import InvalidArgument
-from gradwire.server.losses.family import PolicyLossConfig
-from gradwire.server.losses.registry import resolve_loss
 from gradwire.server.observability.metrics import CallMetrics
-from gradwire.server.rpc.operation import operation_of, time_left
+from gradwire.server.rpc.batches import Batches, with_defaults
+from gradwire.server.rpc.operation import operation_of, time_left, with_timing
 from gradwire.v1 import sampling_pb2, training_pb2, training_pb2_grpc
 
 SLEEP_MODES = {
@@ -38,37 +33,14 @@ SLEEP_MODES = {
 }
 
 
-def _timing(timed: Timed[Any]) -> sampling_pb2.Timing:
-    return sampling_pb2.Timing(queued=duration(timed.queued_s), run=duration(timed.run_s))
-
-
-def encode_checkpoint(info: CheckpointInfo, job_id: int) -> training_pb2.Checkpoint:
-    """A finished checkpoint."""
-    return training_pb2.Checkpoint(
-        name=info.name,
-        path=info.path,
-        export_path=info.export_path,
-        adapter_path=info.adapter_path,
-        weight_version=info.weight_version,
-        step=info.step,
-        size_bytes=info.nbytes,
-        created_at=timestamp(info.created_unix),
-        job_id=job_id,
-    )
-
-
 class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
     """Adapter of the training jobs."""
 
-    def __init__(
-        self, jobs: JobRegistry, uploads: UploadStore, checkpoints: CheckpointStore, metrics: CallMetrics,
-        *, shared_memory: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, jobs: JobRegistry, batches: Batches, checkpoints: CheckpointStore, metrics: CallMetrics) -> None:
         self._jobs = jobs
-        self._uploads = uploads
+        self._batches = batches
         self._checkpoints = checkpoints
         self._metrics = metrics
-        self._shared_memory = shared_memory
 
     def _job(self, request: Any) -> TrainingJob:
         return self._jobs.training(request.job_id, current_caller())
@@ -77,47 +49,15 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         """A training job, or one that only scores."""
         return self._jobs.of_kind(request.job_id, current_caller(), JobKind.TRAINING, JobKind.LOG_PROB)
 
-    async def _batch(self, request: Any) -> tuple[DecodedBatch, bytes]:
-        """The rows of a request, and the digest of those that were uploaded."""
-        caller = current_caller()
-        allow = self._shared_memory and caller.same_host
-        match request.WhichOneof("rows"):
-            case "batch":
-                # In a thread: copying megabytes would hold up every other call.
-                return await asyncio.to_thread(decode_batch, request.batch, "batch", allow_shared_memory=allow), b""
-            case "batch_id":
-                stored = self._uploads.get(request.batch_id, request.job_id, caller)
-                message = await asyncio.to_thread(_parse, stored.data)
-                return await asyncio.to_thread(decode_batch, message, "batch"), stored.sha256
-            case _:
-                raise InvalidArgument.at("batch", "is required: the rows, or the batch_id of an upload")
-
     async def UploadBatch(
         self, request_iterator: AsyncIterator[training_pb2.UploadBatchRequest], context: Any
     ) -> training_pb2.UploadBatchResponse:
-        caller = current_caller()
-        first = await anext(aiter(request_iterator), None)
-        if first is None or first.WhichOneof("part") != "header":
-            raise InvalidArgument.at("header", "must come first, before any chunk")
-        header = first.header
-        self._jobs.of_kind(header.job_id, caller, JobKind.TRAINING, JobKind.LOG_PROB, field="header.job_id")
-        incoming = self._uploads.begin(header.total_bytes, header.sha256)
-        try:
-            async for message in request_iterator:
-                if message.WhichOneof("part") != "chunk":
-                    raise InvalidArgument.at("chunk", "must follow the header; there is one header only")
-                incoming.add(message.chunk)
-            data = await asyncio.to_thread(incoming.finish)
-        except BaseException:
-            self._uploads.release(header.total_bytes)
-            raise
-        stored = self._uploads.keep(data, header.sha256, header.job_id, caller)
+        stored = await self._batches.upload(request_iterator)
         return training_pb2.UploadBatchResponse(batch_id=stored.batch_id, expires_at=timestamp(stored.expires))
 
     async def FwdBwd(self, request: training_pb2.FwdBwdRequest, context: Any) -> training_pb2.FwdBwdResponse:
         job = self._job(request)
-        decoded, digest = await self._batch(request)
-        _check_vocabulary(job.engine.vocab_size, decoded)
+        decoded, digest = await self._batches.of(request, vocab_size=job.engine.vocab_size)
         config = job.engine.config
         if request.loss.name:
             loss = LossSpec(request.loss.name, struct_to_dict(request.loss.config))
@@ -146,18 +86,12 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         operation = await operation_of("FwdBwd", request, extra=digest)
         size = training_pb2.FwdBwdResponse.ByteSize
         timed = await operate(job, operation, apply, timeout=time_left(context), nbytes=size)
-        response = training_pb2.FwdBwdResponse()
-        response.CopyFrom(timed.value)
-        response.timing.CopyFrom(_timing(timed))
-        return response
+        return with_timing(timed)
 
     async def FwdNoGrad(self, request: training_pb2.FwdNoGradRequest, context: Any) -> training_pb2.FwdNoGradResponse:
         job = self._forward_job(request)
-        decoded, _ = await self._batch(request)
-        if job.kind is JobKind.TRAINING:
-            _check_vocabulary(job.engine.vocab_size, decoded)
-        else:
-            _check_vocabulary(job.engine.info.vocab_size, decoded)
+        vocab_size = job.engine.vocab_size if job.kind is JobKind.TRAINING else job.engine.info.vocab_size
+        decoded, _ = await self._batches.of(request, vocab_size=vocab_size)
         temperature = request.temperature if request.HasField("temperature") else 1.0
         asked = time.monotonic()
         with in_request_terms():
@@ -189,10 +123,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
             )
 
         timed = await operate(job, await operation_of("Step", request), apply, timeout=time_left(context))
-        response = training_pb2.StepResponse()
-        response.CopyFrom(timed.value)
-        response.timing.CopyFrom(_timing(timed))
-        return response
+        return with_timing(timed)
 
     async def SaveCheckpoint(
         self, request: training_pb2.SaveCheckpointRequest, context: Any
@@ -202,23 +133,23 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         if request.merge and job.engine.config.lora is None:
             raise InvalidArgument.at("merge", f"{job.name} trains all weights; this is for jobs made with lora")
 
-        async def apply() -> training_pb2.Checkpoint:
+        async def apply() -> training_pb2.SaveCheckpointResponse:
             wish = f"job-{job.job_id}-version-{job.engine.weight_version}"
             name = request.name or self._checkpoints.free_name(tenant, wish)
             with self._checkpoints.new(tenant, name) as path:
                 info = await job.engine.save_checkpoint(path, name=name, merged=request.merge)
                 await asyncio.to_thread(self._checkpoints.note_job, path, job.job_id)
-            return encode_checkpoint(info, job.job_id)
+            return training_pb2.SaveCheckpointResponse(checkpoint=encode_checkpoint(info, job.job_id))
 
         timed = await operate(job, await operation_of("SaveCheckpoint", request), apply, timeout=time_left(context))
-        return training_pb2.SaveCheckpointResponse(checkpoint=timed.value, timing=_timing(timed))
+        return with_timing(timed)
 
     async def LoadCheckpoint(
         self, request: training_pb2.LoadCheckpointRequest, context: Any
     ) -> training_pb2.LoadCheckpointResponse:
         job = self._job(request)
         tenant = current_caller().tenant
-        checkpoint = encode_checkpoint(*self._checkpoints.read(tenant, request.name))
+        checkpoint = encode_checkpoint(*await asyncio.to_thread(self._checkpoints.read, tenant, request.name))
 
         async def apply() -> training_pb2.LoadCheckpointResponse:
             result = await job.engine.load_checkpoint(Path(checkpoint.path))
@@ -230,10 +161,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
             )
 
         timed = await operate(job, await operation_of("LoadCheckpoint", request), apply, timeout=time_left(context))
-        response = training_pb2.LoadCheckpointResponse()
-        response.CopyFrom(timed.value)
-        response.timing.CopyFrom(_timing(timed))
-        return response
+        return with_timing(timed)
 
     async def ListCheckpoints(
         self, request: training_pb2.ListCheckpointsRequest, context: Any
@@ -277,39 +205,6 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
     ) -> training_pb2.EmptyTrainingCacheResponse:
         memory = await empty_cache(self._job(request), timeout=time_left(context))
         return training_pb2.EmptyTrainingCacheResponse(memory=encode_memory(memory))
-
-
-def with_defaults(decoded: DecodedBatch, spec: LossSpec) -> DecodedBatch:
-    """The batch with natural values in columns that the loss needs and the caller left out, each with a warning.
-
-    A loss with a ratio takes a batch without old log-probs as on-policy. That is said too: in a second epoch, or with
-    weights of another version, it would train another objective in silence.
-    """
-    loss = resolve_loss(spec.name)
-    if "advantages" in loss.columns and "advantages" not in decoded.batch.columns:
-        decoded = fill_column(decoded, "advantages", 1.0, "no advantages: 1 everywhere")
-    if issubclass(loss.config_type, PolicyLossConfig) and "old_log_probs" not in decoded.batch.columns:
-        on_policy = "no old_log_probs_shifted: those of this pass, so every ratio is 1"
-        if "prox_log_probs" in decoded.batch.columns:
-            on_policy = "no old_log_probs_shifted: the behaviour weight exp(prox - old) is 1"
-        decoded = replace(decoded, warnings=(*decoded.warnings, on_policy))
-    return decoded
-
-
-def _parse(data: bytes) -> training_pb2.TrainingBatch:
-    try:
-        return training_pb2.TrainingBatch.FromString(data)
-    except DecodeError:
-        raise InvalidArgument.at("batch_id", "the uploaded bytes are no serialised TrainingBatch") from None
-
-
-def _check_vocabulary(size: int, decoded: DecodedBatch) -> None:
-    ids = decoded.batch.input_ids
-    if int(ids.max()) >= size:
-        row = int(np.searchsorted(decoded.batch.row_offsets, int(ids.argmax()), side="right")) - 1
-        raise InvalidArgument.at(
-            "batch.input_ids", f"row {row} holds token {int(ids.max())}; the model's tokens are 0 to {size - 1}"
-        )
 
 
 def _page_start(token: str) -> int:

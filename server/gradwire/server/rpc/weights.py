@@ -161,12 +161,6 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
         found = served(job, request.adapter, current_caller().tenant)
         return weight_pb2.GetVersionResponse(weight_version=found.weight_version, since=timestamp(found.since))
 
-    async def expire_forever(self) -> None:
-        """Give up updates that nobody feeds, until cancelled."""
-        while True:
-            await asyncio.sleep(1.0)
-            self._updates.expire()
-
 
 def _check_transport(transport: weight_pb2.WeightTransport) -> None:
     if transport not in (weight_pb2.WEIGHT_TRANSPORT_UNSPECIFIED, weight_pb2.WEIGHT_TRANSPORT_SHARED_MEMORY):
