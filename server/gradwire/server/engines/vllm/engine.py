@@ -1,17 +1,15 @@
 """`VllmSampler`: the sampling engine on vLLM's AsyncLLM.
 
 Lives in the front process, on its event loop; vLLM's engine core and workers are processes of
-their own. Several samplers may live in one front. This file is the surface and the path of a
-request; the rest is in link.py, updates.py and sleeping.py, and inside the workers in `worker/`.
+their own. Several samplers may live in one front. This file is the surface; the rest is in
+link.py, requests.py, updates.py and sleeping.py, and inside the workers in `worker/`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradwire.server.engines.base import Progress
 from gradwire.server.engines.manifest import Shapes, check_adapter_manifest, check_manifest, folder_shapes
@@ -27,14 +25,12 @@ from gradwire.server.engines.vllm.openai.guard import GuardedEngine
 from gradwire.server.engines.vllm.openai.serving import OpenAiServing
 from gradwire.server.engines.vllm.outputs import OutputReader, check_ended
 from gradwire.server.engines.vllm.params import to_vllm
+from gradwire.server.engines.vllm.requests import Request, Requests
 from gradwire.server.engines.vllm.sleeping import TAGS, SleepState
 from gradwire.server.engines.vllm.updates import WeightUpdates
 from gradwire.server.engines.vllm.versions import Versions, version_in
 from gradwire.server.engines.weights import AdapterSpec, InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest
 from gradwire.server.errors import Unavailable
-
-if TYPE_CHECKING:
-    from vllm.v1.engine.output_processor import RequestOutputCollector, RequestState
 
 
 class VllmSampler:
@@ -51,11 +47,11 @@ class VllmSampler:
         self._sleep = SleepState(self._link, self._versions)
         self._updates = WeightUpdates(self._link, self._versions)
         self._adapters = Adapters(self._link, self._versions, capacity=config.max_loras)
+        self._requests = Requests(self._link, self._adapters)
         self._renderer: Renderer | None = None
         self._info: ModelInfo | None = None
         self._openai: OpenAiServing | None = None
         self._shapes: Shapes = {}
-        self._numbers = itertools.count()
         self._coalescer = Coalescer()
         self._lifecycle = asyncio.Lock()  # weight updates, sleep and wake exclude each other
         self._paused = False
@@ -89,7 +85,7 @@ class VllmSampler:
         def require_awake() -> None:
             self._sleep.require_awake(TAGS)
 
-        engine = GuardedEngine(self._link, require_awake, self._states, self._adapters)
+        engine = GuardedEngine(self._link, require_awake, self._requests, self._adapters)
         return OpenAiServing(engine, info, tool_parser=self.config.tool_call_parser or None)
 
     @property
@@ -148,27 +144,22 @@ class VllmSampler:
         room = check_prompt(request.prompt_token_ids, self.info)
         check_priority(request.priority)
         adapter = self._adapters.number(request.adapter)
-        queue = await self._add(request, room)
-        if self._sleep:  # it fell asleep meanwhile, and would hold the request until it wakes
-            await self._link.llm.abort(queue.request_id, internal=True)
-            self._adapters.closed(request.adapter, queue.request_id)
-            self._sleep.require_awake(TAGS)
-        states = self._states(queue, request.params.n)
-        reader = OutputReader(
-            len(request.prompt_token_ids),
-            prompt_log_probs=request.params.prompt_log_probs,
-            log_probs=request.params.log_probs,
-            states=states,
-            adapter=adapter,
-        )
+        added = await self._add(request, room)
         pace, interval = self._coalescer, 1
         pace.open()
-        finished = False
         try:
+            self._sleep.require_awake(TAGS)  # it may have fallen asleep, and would hold the request until it wakes
+            states = added.records(request.params.n)
+            reader = OutputReader(
+                len(request.prompt_token_ids),
+                prompt_log_probs=request.params.prompt_log_probs,
+                log_probs=request.params.log_probs,
+                states=states,
+                adapter=adapter,
+            )
             with translated():
-                while not finished:
-                    output = queue.get_nowait() or await queue.get()
-                    finished = output.finished
+                while not added.finished:
+                    output = await added.output()
                     check_ended(output, "params.structured_output" if request.params.structured is not None else "")
                     event = reader.read(output)
                     pace.count(sum(len(delta.token_ids) for delta in event.deltas))
@@ -178,39 +169,17 @@ class VllmSampler:
                     yield event
         finally:
             pace.close()
-            self._adapters.closed(request.adapter, queue.request_id)
-            if not finished:
-                await self._link.llm.abort(queue.request_id, internal=True)
-            queue.close()
+            await added.leave()
 
-    async def _add(self, request: SampleRequest, room: int) -> RequestOutputCollector:
+    async def _add(self, request: SampleRequest, room: int) -> Request:
         from vllm.inputs.engine import tokens_input
 
-        # Ours, not the caller's: vLLM takes the same id twice and then mixes the two up.
-        request_id = f"{request.request_id}-{next(self._numbers)}"
         with translated(request.params):
-            prompt = tokens_input([int(token) for token in request.prompt_token_ids], cache_salt=request.cache_salt)
+            prompt = tokens_input(request.prompt_token_ids.tolist(), cache_salt=request.cache_salt)
             params = to_vllm(request.params, stream=request.stream, room=room, stream_interval=self._coalescer.interval)
-            with self._adapters.entering(request.adapter) as lora:
-                try:
-                    queue = await self._link.llm.add_request(
-                        request_id, prompt, params, priority=int(request.priority), lora_request=lora
-                    )
-                except asyncio.CancelledError:
-                    await self._link.llm.abort(request_id)  # it may be half in
-                    raise
-                self._adapters.opened(request.adapter, queue.request_id)
-                return queue
-
-    def _states(self, queue: RequestOutputCollector, n: int, *, texts: bool = False) -> dict[int, RequestState]:
-        """vLLM's records of the request's completions, by index. `texts`: log-probs come with their tokens' text."""
-        records = self._link.llm.output_processor.request_states
-        ids = [queue.request_id] if n == 1 else [f"{index}_{queue.request_id}" for index in range(n)]
-        states = {index: records[key] for index, key in enumerate(ids) if key in records}
-        if not texts:
-            for state in states.values():
-                state.logprobs_processor.tokenizer = None  # it would look up a text for every log-prob
-        return states
+            return await self._requests.add(
+                request.request_id, prompt, params, adapter=request.adapter, priority=int(request.priority)
+            )
 
     async def num_unfinished(self) -> int:
         """Completions the engine still works on or has waiting (n of a request count n)."""

@@ -71,6 +71,11 @@ class EngineLink:
                 ) from error
 
     @property
+    def running(self) -> bool:
+        """Between `start` and `stop`."""
+        return self._llm is not None
+
+    @property
     def llm(self) -> AsyncLLM:
         """vLLM's client. Raises Unavailable before `start` and after `stop`."""
         if self._llm is None:

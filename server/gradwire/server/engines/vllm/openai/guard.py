@@ -5,12 +5,11 @@ Knows requests. Does not know OpenAI's JSON.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import AsyncGenerator, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,19 +18,14 @@ from gradwire.server.engines.sampling import SamplingParams as Applied
 from gradwire.server.engines.vllm.adapters import Adapters
 from gradwire.server.engines.vllm.link import EngineLink
 from gradwire.server.engines.vllm.outputs import OutputReader, check_ended
+from gradwire.server.engines.vllm.requests import Request, Requests
 from gradwire.server.engines.vllm.versions import version_in
 from gradwire.server.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
     from vllm.sampling_params import SamplingParams
-    from vllm.v1.engine.output_processor import RequestOutputCollector, RequestState
-
-    class StatesOf(Protocol):
-        """vLLM's records of a request's completions, by index."""
-
-        def __call__(self, queue: RequestOutputCollector, n: int, *, texts: bool) -> dict[int, RequestState]: ...
-
+    from vllm.v1.engine.output_processor import RequestState
 
 _MAX_INT = 2**31 - 1
 
@@ -55,13 +49,12 @@ class GuardedEngine:
     """Everything of AsyncLLM; only `generate` is ours."""
 
     def __init__(
-        self, link: EngineLink, require_awake: Callable[[], None], states_of: StatesOf, adapters: Adapters
+        self, link: EngineLink, require_awake: Callable[[], None], requests: Requests, adapters: Adapters
     ) -> None:
         self._link = link
         self._adapters = adapters
         self._require_awake = require_awake
-        self._states_of = states_of
-        self._numbers = itertools.count()
+        self._requests = requests
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._link.llm, name)
@@ -82,28 +75,22 @@ class GuardedEngine:
             sampling_params.min_tokens = min(state.min_tokens, sampling_params.max_tokens)
         if state.call.settled is not None:
             state.call.settled(_applied(sampling_params))
-        # Ours, not the caller's: vLLM takes the same id twice and then mixes the two up.
-        name = f"{request_id}-{next(self._numbers)}"
         # The serving class of completions numbers its prompts; chat has one.
         number = int(request_id.rpartition("-")[2]) if request_id.startswith("cmpl-") else 0
-        return self._generate(state, number, prompt, sampling_params, name, options, texts=texts)
+        return self._generate(state, number, prompt, sampling_params, request_id, options, texts=texts)
 
     async def _generate(
         self, state: CallState, number: int, prompt: Any, params: SamplingParams, name: str, options: dict[str, Any],
         *, texts: bool,
     ) -> AsyncGenerator[RequestOutput, None]:  # fmt: skip
-        llm, adapter = self._link.llm, state.call.adapter
-        queue: RequestOutputCollector | None = None
-        finished = False
+        adapter = state.call.adapter
+        request: Request | None = None
         try:
-            with self._adapters.entering(adapter) as lora:
-                queue = await llm.add_request(name, prompt, params, **(options | {"lora_request": lora}))
-                self._adapters.opened(adapter, queue.request_id)
-            records = self._states_of(queue, params.n or 1, texts=texts)
+            request = await self._requests.add(name, prompt, params, adapter=adapter, **options)
+            records = request.records(params.n or 1, texts=texts)
             watch = _watch(state, number, prompt, records, self._adapters.number(adapter))
-            while not finished:
-                output = queue.get_nowait() or await queue.get()
-                finished = output.finished
+            while not request.finished:
+                output = await request.output()
                 watch(output)
                 check_ended(output, "structured_outputs" if params.structured_outputs is not None else "")
                 if output.prompt_logprobs is not None:
@@ -114,13 +101,8 @@ class GuardedEngine:
             state.failure = error
             raise
         finally:
-            if queue is None:
-                await llm.abort(name)  # it may be half in
-            else:
-                self._adapters.closed(adapter, queue.request_id)
-                if not finished:
-                    await llm.abort(queue.request_id, internal=True)
-                queue.close()
+            if request is not None:
+                await request.leave()
 
     def _prepare(self, call: OpenAiCall, prompt: Any, params: SamplingParams) -> None:
         # Lists instead of a dict of objects a token; the serving classes read both.
