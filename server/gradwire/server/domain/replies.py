@@ -28,6 +28,7 @@ from gradwire.server.engines.sampling import (
     SamplingParams,
     TokenIds,
 )
+from gradwire.server.engines.together import together
 from gradwire.server.errors import GradwireError, InvalidArgument
 
 _ids = itertools.count(1)
@@ -107,12 +108,8 @@ class Replier:
         asked = [Asked(caller, deployment, text, f"prompts[{i}]", given, False) for i, text in enumerate(prompts)]
         if len(asked) == 1:
             return Replies([await self._one(asked[0], session_id)], time.perf_counter() - began)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._one(one, None)) for one in asked]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return Replies([task.result() for task in tasks], time.perf_counter() - began)
+        replies = await together(self._one(one, None) for one in asked)
+        return Replies(replies, time.perf_counter() - began)
 
     def stream(
         self,

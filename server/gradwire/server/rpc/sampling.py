@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from gradwire.server.codec import sampling as codec
+from gradwire.server.codec.completions import encode_event, encode_prompt, encode_result, encode_score
 from gradwire.server.codec.jobs import IN_FLIGHT, encode_memory
-from gradwire.server.codec.tensor import token_ids_from_bytes
 from gradwire.server.domain.adapters import served
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.jobs import JobKind
@@ -22,44 +22,21 @@ from gradwire.server.domain.rollouts.calls import Asked
 from gradwire.server.domain.rollouts.placing import place, recording
 from gradwire.server.domain.rollouts.rollout import Rollout
 from gradwire.server.domain.rollouts.store import RolloutStore
-from gradwire.server.domain.sampling import Collected, collect, placed, require_version, sample, sleep, wake
+from gradwire.server.domain.sampling import Collected, collect, require_version, sample, sleep, wake
 from gradwire.server.domain.sampling import cache_salt as salted
 from gradwire.server.domain.training import guarded
-from gradwire.server.engines.base import SamplerEngine, Tokenizes
+from gradwire.server.engines.base import SamplerEngine
 from gradwire.server.engines.openai import Observer
-from gradwire.server.engines.sampling import PromptInfo, SampleEvent, SampleRequest, SamplingParams, TokenIds
+from gradwire.server.engines.sampling import PromptInfo, SampleRequest, SamplingParams, TokenIds
 from gradwire.server.engines.scoring import Scores
+from gradwire.server.engines.together import together
 from gradwire.server.engines.weights import InFlightPolicy
 from gradwire.server.errors import FieldViolation, InvalidArgument
 from gradwire.server.observability.metrics import CallMetrics
-from gradwire.v1 import sampling_params_pb2, sampling_pb2, sampling_pb2_grpc
+from gradwire.server.rpc.prompts import prompt_tokens, scored_tokens
+from gradwire.v1 import sampling_pb2, sampling_pb2_grpc
 
 MAX_COMPLETIONS = 16_384  # of one call: its results are held until the last one is done
-_LONG_TEXT = 20_000  # characters; tokenising more would hold up the event loop
-
-
-async def tokens_of(engine: Tokenizes, prompt: sampling_params_pb2.Prompt, path: str) -> TokenIds:
-    """Token ids of a prompt in any of its forms."""
-    try:
-        return await _tokens_of(engine, prompt, path)
-    except InvalidArgument as error:
-        raise placed(error, path) from error
-
-
-async def _tokens_of(engine: Tokenizes, prompt: sampling_params_pb2.Prompt, path: str) -> TokenIds:
-    match prompt.WhichOneof("content"):
-        case "token_ids":
-            return token_ids_from_bytes(prompt.token_ids, f"{path}.token_ids")
-        case "chat":
-            messages: list[dict[str, object]] = [{"role": m.role, "content": m.content} for m in prompt.chat.messages]
-            generate = prompt.chat.add_generation_prompt if prompt.chat.HasField("add_generation_prompt") else True
-            return await asyncio.to_thread(engine.apply_chat_template, messages, add_generation_prompt=generate)
-        case "text":
-            if len(prompt.text) > _LONG_TEXT:
-                return await asyncio.to_thread(engine.tokenize, prompt.text)
-            return engine.tokenize(prompt.text)
-        case _:
-            raise InvalidArgument.at(path, "is empty; give text, token_ids or chat")
 
 
 def _check_count(prompts: int, n: int) -> None:
@@ -72,23 +49,6 @@ def _check_count(prompts: int, n: int) -> None:
 
 def _max_tokens(engine: SamplerEngine, params: SamplingParams, prompt: TokenIds) -> int:
     return max(1, min(params.max_tokens, engine.info.max_model_len - len(prompt)))
-
-
-def _encode_prompt(tokens: TokenIds, info: PromptInfo | None) -> sampling_pb2.PromptInfo:
-    message = sampling_pb2.PromptInfo(token_ids=tokens.astype("<i4", copy=False).tobytes())
-    if info is not None:
-        message.num_cached_tokens = info.num_cached_tokens
-        log_probs = codec.encode_log_probs(info.log_probs, info.top_log_probs)
-        if log_probs is not None:
-            message.log_probs.CopyFrom(log_probs)
-    return message
-
-
-def _encode_result(tokens: TokenIds, collected: Collected) -> sampling_pb2.PromptResult:
-    return sampling_pb2.PromptResult(
-        prompt=_encode_prompt(tokens, collected.prompt),
-        completions=map(codec.encode_completion, collected.completions),
-    )
 
 
 class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
@@ -135,12 +95,12 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         adapter, engine = self._served(job, request), job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
         _check_count(len(request.prompts), params.n)
-        prompts = [await tokens_of(engine, p, f"prompts[{i}]") for i, p in enumerate(request.prompts)]
+        paths = [f"prompts[{i}]" for i in range(len(request.prompts))]
+        prompts = await prompt_tokens(engine, request.prompts, paths)
         requests = [
             self._request(tokens, params, adapter=adapter, cache_salt=request.cache_salt, priority=request.priority)
             for tokens in prompts
         ]
-        paths = [f"prompts[{i}]" for i in range(len(prompts))]
         with codec.in_request_terms(), recording(rollout, _asked(requests[0])) as observer:
             results = await _sample_all(job, requests, paths, observer)
         usage = sampling_pb2.Usage(
@@ -151,7 +111,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self._metrics.sampled_tokens.inc(usage.completion_tokens)
         most = max(_max_tokens(engine, params, tokens) for tokens in prompts)
         return sampling_pb2.GenerateResponse(
-            results=[_encode_result(t, r) for t, r in zip(prompts, results, strict=True)],
+            results=[encode_result(t, r) for t, r in zip(prompts, results, strict=True)],
             params=codec.encode_params(params, max_tokens=most),
             usage=usage,
         )
@@ -160,10 +120,10 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         job, rollout = self._place(request)
         adapter, engine = self._served(job, request), job.engine
         params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
-        tokens = await tokens_of(engine, request.prompt, "prompt")
+        (tokens,) = await prompt_tokens(engine, [request.prompt], ["prompt"])
         start: sampling_pb2.StreamStart | None = sampling_pb2.StreamStart(
             params=codec.encode_params(params, max_tokens=_max_tokens(engine, params, tokens)),
-            prompt=_encode_prompt(tokens, None),
+            prompt=encode_prompt(tokens, None),
         )
         end = sampling_pb2.StreamEnd(usage=sampling_pb2.Usage(prompt_tokens=len(tokens)))
         sampled = self._request(
@@ -172,7 +132,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         with codec.in_request_terms(), recording(rollout, _asked(sampled)) as observer:
             async with aclosing(sample(job, sampled, observer)) as events:
                 async for event in events:
-                    delta = _encode_event(event, end)
+                    delta = encode_event(event, end)
                     # With the first tokens, not before: the engine has taken the request then, so a bad one is an
                     # error and not a broken stream. And few messages: each costs both sides more than its tokens do.
                     message = sampling_pb2.GenerateStreamResponse(start=start, delta=delta)
@@ -190,11 +150,11 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         adapter, engine = self._served(job, request), job.engine
         if request.top_k > engine.info.max_log_probs:
             raise InvalidArgument.at("top_k", f"is {request.top_k}; this job gives at most {engine.info.max_log_probs}")
-        pairs = [await self._pair(engine, item, f"items[{i}]") for i, item in enumerate(request.items)]
+        pairs = await scored_tokens(engine, request.items)
         if job.kind is JobKind.LOG_PROB:
             found = await _scored_by_reference(job, pairs, request.top_k)
             scores = [
-                _encode_score(pair, PromptInfo(sum(map(len, pair)), 0, row.log_probs, row.top), found.weight_version)
+                encode_score(pair, PromptInfo(sum(map(len, pair)), 0, row.log_probs, row.top), found.weight_version)
                 for pair, row in zip(pairs, found.rows, strict=True)
             ]
             return sampling_pb2.LogProbsResponse(scores=scores)
@@ -203,19 +163,8 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         requests = [self._request(np.concatenate(pair), params, adapter=adapter) for pair in pairs]
         results = await _sample_all(job, requests, [f"items[{i}].prompt" for i in range(len(pairs))])
         return sampling_pb2.LogProbsResponse(
-            scores=[_encode_score(p, r.prompt, _version_of(r)) for p, r in zip(pairs, results, strict=True)]
+            scores=[encode_score(p, r.prompt, _version_of(r)) for p, r in zip(pairs, results, strict=True)]
         )
-
-    async def _pair(self, engine: Tokenizes, item: sampling_pb2.ScoreItem, path: str) -> tuple[TokenIds, TokenIds]:
-        prompt = await tokens_of(engine, item.prompt, f"{path}.prompt")
-        match item.WhichOneof("completion"):
-            case "token_ids":
-                completion = token_ids_from_bytes(item.token_ids, f"{path}.token_ids")
-            case "text":
-                completion = await asyncio.to_thread(engine.tokenize, item.text, add_special_tokens=False)
-            case _:
-                completion = np.empty(0, dtype=np.int32)
-        return prompt, completion
 
     async def Sleep(self, request: sampling_pb2.SleepRequest, context: Any) -> sampling_pb2.SleepResponse:
         job = self._scoring_job(request)
@@ -252,34 +201,6 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         return sampling_pb2.ResumeResponse()
 
 
-def _encode_event(event: SampleEvent, end: sampling_pb2.StreamEnd) -> sampling_pb2.StreamDelta | None:
-    """An event's tokens, if it has any. Notes in `end` what the end of the stream will say."""
-    if event.prompt is not None:
-        _note_prompt(end, event.prompt)
-    deltas = []
-    for delta in event.deltas:
-        if len(delta.token_ids) or delta.text:
-            deltas.append(codec.encode_delta(delta))
-            end.usage.completion_tokens += len(delta.token_ids)
-        if delta.finish_reason is not None:
-            end.completions.append(
-                sampling_pb2.CompletionEnd(
-                    index=delta.index,
-                    finish_reason=codec.encode_finish(delta.finish_reason),
-                    stop_reason=codec.encode_stop(delta.stop_reason),
-                    num_tokens=delta.first_token_index + len(delta.token_ids),
-                )
-            )
-    return sampling_pb2.StreamDelta(completions=deltas) if deltas else None
-
-
-def _note_prompt(end: sampling_pb2.StreamEnd, prompt: PromptInfo) -> None:
-    end.usage.cached_tokens = prompt.num_cached_tokens
-    log_probs = codec.encode_log_probs(prompt.log_probs, prompt.top_log_probs)
-    if log_probs is not None:
-        end.prompt_log_probs.CopyFrom(log_probs)
-
-
 def _asked(request: SampleRequest) -> Asked:
     """What a rollout notes of a call, by its first prompt."""
     return Asked(
@@ -297,15 +218,10 @@ async def _sample_all(
     """All completions of all requests, whose prompts stand at `paths`; the first failure cancels the rest."""
     if len(requests) == 1:
         return [await collect(job, requests[0], paths[0], observer)]
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(collect(job, request, path, observer, number))
-                for number, (request, path) in enumerate(zip(requests, paths, strict=True))
-            ]
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]
+    return await together(
+        collect(job, request, path, observer, number)
+        for number, (request, path) in enumerate(zip(requests, paths, strict=True))
+    )
 
 
 async def _scored_by_reference(job: LogProbJob, pairs: list[tuple[TokenIds, TokenIds]], top_k: int) -> Scores:
@@ -321,17 +237,3 @@ async def _scored_by_reference(job: LogProbJob, pairs: list[tuple[TokenIds, Toke
 def _version_of(collected: Collected) -> int:
     spans = collected.completions[0].weight_spans
     return spans[0].version if spans else 0
-
-
-def _encode_score(pair: tuple[TokenIds, TokenIds], info: PromptInfo | None, weight_version: int) -> sampling_pb2.Score:
-    prompt, completion = pair
-    assert info is not None and info.log_probs is not None
-    cut = len(prompt)
-    top = info.top_log_probs
-    head, tail = (None, None) if top is None else (top.part(0, cut), top.part(cut, None))
-    return sampling_pb2.Score(
-        prompt=_encode_prompt(prompt, PromptInfo(cut, info.num_cached_tokens, info.log_probs[:cut], head)),
-        completion_token_ids=completion.astype("<i4", copy=False).tobytes(),
-        completion_log_probs=codec.encode_log_probs(info.log_probs[cut:], tail),
-        weight_version=weight_version,
-    )

@@ -5,7 +5,6 @@ vLLM gives the log-probs of its own distribution: no temperature, no entropies.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Sequence
 from dataclasses import fields
@@ -32,6 +31,7 @@ from gradwire.server.engines.scoring import (
     check_widths,
     refuse_foreign_fields,
 )
+from gradwire.server.engines.together import together
 from gradwire.server.engines.training import ForwardResult, TrainingBatch
 from gradwire.server.engines.vllm.engine import VllmSampler
 from gradwire.server.engines.weights import InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest
@@ -76,12 +76,8 @@ class VllmScorer:
         check_rows(rows, vocab_size=self.info.vocab_size, longest=self._longest)
         async with self._turns.shared():
             version = self._version
-            try:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self._score(row, top_k)) for row in rows]
-            except BaseExceptionGroup as failed:
-                raise failed.exceptions[0] from None
-        return Scores(tuple(task.result() for task in tasks), version)
+            scores = await together(self._score(row, top_k) for row in rows)
+        return Scores(tuple(scores), version)
 
     async def fwd_no_grad(
         self, batch: TrainingBatch, *, temperature: float = 1.0, entropy: bool = False
