@@ -15,16 +15,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import time
-from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 
 from demo.curves import draw
+from demo.ending import exit_code
 from demo.metrics import Metrics
 from demo.server import running_server
 from demo.terminal import Terminal
-from gradwire.client import AsyncClient, GradwireError
+from gradwire.client import AsyncClient
 from lookup.task import Market
 from lookup.training import AgenticGrpo, Record, Sizes
 
@@ -82,26 +81,23 @@ async def train(address: str, args: argparse.Namespace, metrics: Metrics, termin
         return await AgenticGrpo(client, job, market, sizes, lambda record: told(terminal, metrics, record)).run()
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The process's exit code."""
-    args, terminal, began = parse(argv), Terminal(), time.monotonic()
+def run(args: argparse.Namespace, terminal: Terminal) -> None:
+    """The whole example. Raises when something does not work as it should."""
     args.out.mkdir(parents=True, exist_ok=True)
-    metrics = Metrics(args.out / "metrics.jsonl")
-    try:
-        with ExitStack() as stack:
-            terminal.say(f"starting a server for {args.model} (its log: {args.out / 'server' / 'server.log'})")
-            address = stack.enter_context(
-                running_server(args.model, args.out / "server", terminal.say, "--http", "127.0.0.1:0")
-            )
-            before, after = asyncio.run(train(address, args, metrics, terminal))
-    except (GradwireError, RuntimeError, OSError) as error:
-        terminal.say(f"failed: {error}")
-        return 1
+    metrics, folder = Metrics(args.out / "metrics.jsonl"), args.out / "server"
+    terminal.say(f"starting a server for {args.model} (its log: {folder / 'server.log'})")
+    with running_server(args.model, folder, terminal.say, "--http", "127.0.0.1:0") as address:
+        before, after = asyncio.run(train(address, args, metrics, terminal))
     rise = f"{before:.3f} -> {after:.3f}"
-    metrics.add("summary", model=args.model, before=before, after=after, seconds=time.monotonic() - began)
+    metrics.add("summary", model=args.model, before=before, after=after, seconds=terminal.seconds)
     draw(metrics.records, args.out / "curves.png", title=f"{args.model} learns to use a tool: held-out reward {rise}")
     terminal.say(f"held-out reward {rise}; curves: {args.out / 'curves.png'}")
-    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The process's exit code."""
+    args, terminal = parse(argv), Terminal()
+    return exit_code(lambda: run(args, terminal), terminal)
 
 
 if __name__ == "__main__":

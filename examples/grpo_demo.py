@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from demo.curves import draw
+from demo.ending import exit_code
 from demo.metrics import Metrics
 from demo.server import running_server
 from demo.task import Task
@@ -146,26 +146,10 @@ def forget(client: Client, job: Job) -> None:
         pass
 
 
-def interrupt(*_: object) -> None:
-    """SIGTERM and a closed terminal end the demo as Ctrl-C does: the server must not be left behind."""
-    raise KeyboardInterrupt
-
-
 def main(argv: list[str] | None = None) -> int:
     """The process's exit code."""
-    args = parse(argv)
-    terminal = Terminal()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
-    try:
-        run(args, terminal)
-    except KeyboardInterrupt:
-        terminal.say("interrupted")
-        return 130
-    except (GradwireError, RuntimeError, OSError) as error:
-        terminal.say(f"failed: {error}")
-        return 1
-    return 0
+    args, terminal = parse(argv), Terminal()
+    return exit_code(lambda: run(args, terminal), terminal)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
+from gradwire.client import AsyncOpenRollout
 from gradwire.client.agentic import Episode, Outcome, RolloutEngine, remaining_s
-from gradwire.client.aio.opened import AsyncOpenRollout
 
 SYSTEM = "Use the tools to work out the answer. Your last message is the answer: a number, and nothing else."
 _ROLES = {SystemMessage: "system", HumanMessage: "user", AIMessage: "assistant", ToolMessage: "tool"}

@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 import openai
 
+from gradwire.client import AsyncOpenRollout
 from gradwire.client.agentic import Episode, Outcome, RolloutEngine, remaining_s, run_tool
-from gradwire.client.aio.opened import AsyncOpenRollout
 
 SYSTEM = """Answer the user's question. In each reply, think, then either use a tool or answer.
 To use a tool, end the reply with a line such as

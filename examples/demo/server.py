@@ -23,9 +23,10 @@ def running_server(model: str, folder: Path, say: Callable[[str], None], *more_f
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
     flags = ["--model", model, "--grpc", "127.0.0.1:0", "--data-dir", str(folder / "data"), "--insecure-no-auth"]
-    flags += more_flags
+    flags += ["--stop-on-eof", *more_flags]  # even a demo that is killed leaves no server behind
     process = subprocess.Popen(
         [sys.executable, "-m", "gradwire.server", "serve", *flags],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
