@@ -44,7 +44,7 @@ class AsyncInference:
         self._connection = connection
 
     async def get_status(self, *, deployment_id: str = "", timeout: float | None = None) -> DeploymentStatus:
-        """What the deployment is."""
+        """What the deployment is. It takes no token; whoever sends none is told less (docs/security.md)."""
         request = pb.GetStatusRequest(deployment_id=deployment_id)
         return status_from_proto(await self._connection.unary(_STATUS, request, timeout=timeout))
 
@@ -64,10 +64,12 @@ class AsyncInference:
     ) -> ActionResult:
         """Actions of an RL policy.
 
-        Values are array-likes, or dicts (by key, by agent) and tuples of such. `batched` says that
-        observations have a leading batch dimension. Pass the `hidden_state` of the result before to a
-        recurrent policy, or a `session_id` for the server to keep it. `action_mask` is 1 where an action is
-        allowed.
+        Values are array-likes, or dicts (by key, by agent) and tuples of such. `batched` says that all of them
+        have a leading batch dimension. Pass the `hidden_state` of the result before to a recurrent policy, or a
+        `session_id` for the server to keep it. `action_mask` is 1 where an action is allowed.
+        `env_defined_actions` replace the policy's own, but for NaN. `deterministic` takes the most likely action,
+        or samples (default: as it was deployed), repeatably with a `seed`. InvalidArgumentError names what does not
+        fit the policy's spaces, and a deployment of another kind (WRONG_DEPLOYMENT_KIND).
         """
         request = pb.GetActionRequest(
             deployment_id=deployment_id,
@@ -107,7 +109,11 @@ class AsyncInference:
         timeout: float | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> Replies:
-        """Replies of a language model, whole; one conversation each, or one message of `session_id`."""
+        """Replies of a language model, whole; one conversation each, or one message of `session_id`.
+
+        `params` and keywords such as `max_tokens=64` override the deployment's own. Never sent again by itself: a
+        message would be stored twice.
+        """
         request = pb.GenerateReplyRequest(
             deployment_id=deployment_id,
             prompts=[prompts] if isinstance(prompts, str) else prompts,

@@ -15,6 +15,8 @@ from gradwire.client._convert.rollouts import StepRewards
 from gradwire.client.errors import FailedPreconditionError, NotFoundError
 from gradwire.client.types.rollouts import Rollout, RolloutDetails, RolloutOutcome, RolloutRef
 
+NO_HTTP_DOOR = "the server has no HTTP door; start it with --http HOST:PORT"
+
 
 class Finishes(Protocol):
     """The part of `client.rollouts` that this needs."""
@@ -60,7 +62,7 @@ class AsyncOpenRollout:
         """For OpenAI clients: each call below it is recorded. RuntimeError from a server without an HTTP door."""
         url = self._known()[1]
         if not url:
-            raise RuntimeError("the server has no HTTP door; start it with --http HOST:PORT")
+            raise RuntimeError(NO_HTTP_DOOR)
         return url
 
     @property

@@ -25,7 +25,7 @@ from gradwire.client._convert.times import duration
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.rpc import Rpc
 from gradwire.client.aio.admin import AsyncAdmin
-from gradwire.client.aio.opened import AsyncOpenRollout
+from gradwire.client.aio.opened import NO_HTTP_DOOR, AsyncOpenRollout
 from gradwire.client.aio.streams import AsyncRolloutWatch
 from gradwire.client.types.jobs import JobRef
 from gradwire.client.types.rollouts import (
@@ -120,7 +120,7 @@ class AsyncRollouts:
         """The address for OpenAI clients. RuntimeError from a server without an HTTP door."""
         url = (await self._admin.get_capabilities(timeout=timeout)).http_url
         if not url:
-            raise RuntimeError("the server has no HTTP door; start it with --http HOST:PORT")
+            raise RuntimeError(NO_HTTP_DOOR)
         return f"{self._connection.reachable(url)}/rollouts/{rollout_id(rollout)}/v1"
 
     async def get(

@@ -1,7 +1,7 @@
 """ArcticRLClientConfig: everything that a client is made from.
 
 Knows: names, defaults and ranges. Does not know: what becomes of the engines' own settings (`jobs` does), or
-how a server is reached (`endpoint` does).
+how a server is reached (`attach` does).
 """
 
 from __future__ import annotations

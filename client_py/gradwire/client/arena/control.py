@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
-from gradwire.client._core.address import parse_address
 from gradwire.client.arena.agent import Agent
 from gradwire.client.arena.credentials import find_credential
+from gradwire.client.arena.endpoint import server_url
 from gradwire.client.arena.errors import ArenaValidationError, arena_errors
 from gradwire.client.config import TLSConfig
 from gradwire.client.sync.client import Client
@@ -44,9 +44,7 @@ class ArenaClient:
         self._timeout = request_timeout
         self._tls = tls
         with arena_errors():
-            address = parse_address(base_url or os.environ.get("ARENA_BASE_URL"))
-            plain = "" if address.http or address.unix else "grpcs://" if address.tls else "grpc://"
-            self._base = plain + address.shown
+            self._base = server_url(base_url or os.environ.get("ARENA_BASE_URL"))
             self._client = Client(
                 self._base,
                 token=self._credential.token,

@@ -133,14 +133,14 @@ def arena_error(error: GradwireError) -> ArenaError:
     """The document's error for a call that failed."""
     if isinstance(error, UnauthenticatedError):
         return ArenaAuthError(
-            f"Agent endpoint returned 401 Unauthorized. {error.message}",
+            f"Agent endpoint returned 401 Unauthorized: {error.message}",
             sdk_hint="Pass api_key=, or set ARENA_API_KEY (or ARENA_ORG_KEY and ARENA_EXTERNAL_USER_ID).",
             cli_hint="Pass --token-file, or set ARENA_API_KEY (or ARENA_ORG_KEY and ARENA_EXTERNAL_USER_ID).",
             status_code=401,
         )
     if isinstance(error, PermissionDeniedError):
-        message = "Your Arena credential is not allowed to use this deployment."
-        return ArenaAuthError(f"{message} {error.message}", status_code=403)
+        message = "Your Arena credential is not allowed to use this deployment"
+        return ArenaAuthError(f"{message}: {error.message}", status_code=403)
     if error.code in _OF_THE_CONNECTION and not error.reason:
         return ArenaInferenceError(f"Network error reaching agent endpoint: {error.message}")
     extras = {"Correlation id": error.correlation_id} if error.correlation_id else {}

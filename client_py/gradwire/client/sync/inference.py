@@ -23,7 +23,7 @@ class Inference:
         self._loop = loop
 
     def get_status(self, *, deployment_id: str = "", timeout: float | None = None) -> DeploymentStatus:
-        """What the deployment is."""
+        """What the deployment is. It takes no token; whoever sends none is told less (docs/security.md)."""
         return self._loop.run(self._async.get_status(deployment_id=deployment_id, timeout=timeout))
 
     def get_action(
@@ -42,10 +42,12 @@ class Inference:
     ) -> ActionResult:
         """Actions of an RL policy.
 
-        Values are array-likes, or dicts (by key, by agent) and tuples of such. `batched` says that
-        observations have a leading batch dimension. Pass the `hidden_state` of the result before to a
-        recurrent policy, or a `session_id` for the server to keep it. `action_mask` is 1 where an action is
-        allowed.
+        Values are array-likes, or dicts (by key, by agent) and tuples of such. `batched` says that all of them
+        have a leading batch dimension. Pass the `hidden_state` of the result before to a recurrent policy, or a
+        `session_id` for the server to keep it. `action_mask` is 1 where an action is allowed.
+        `env_defined_actions` replace the policy's own, but for NaN. `deterministic` takes the most likely action,
+        or samples (default: as it was deployed), repeatably with a `seed`. InvalidArgumentError names what does not
+        fit the policy's spaces, and a deployment of another kind (WRONG_DEPLOYMENT_KIND).
         """
         return self._loop.run(
             self._async.get_action(
@@ -80,7 +82,11 @@ class Inference:
         timeout: float | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> Replies:
-        """Replies of a language model, whole; one conversation each, or one message of `session_id`."""
+        """Replies of a language model, whole; one conversation each, or one message of `session_id`.
+
+        `params` and keywords such as `max_tokens=64` override the deployment's own. Never sent again by itself: a
+        message would be stored twice.
+        """
         return self._loop.run(
             self._async.generate(
                 prompts, params, session_id=session_id, deployment_id=deployment_id, timeout=timeout, **sampling

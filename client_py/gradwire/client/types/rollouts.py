@@ -130,7 +130,9 @@ class RolloutCompletion:
     index: int
     num_tokens: int
     token_ids: npt.NDArray[np.int32]
+    """[num_tokens]"""
     log_probs: npt.NDArray[np.float32]
+    """[num_tokens], the model's own, before temperature and filters."""
     weight_spans: tuple[WeightSpan, ...]
     finish_reason: FinishReason
 
@@ -141,6 +143,7 @@ class RolloutPrompt:
 
     num_tokens: int
     token_ids: npt.NDArray[np.int32]
+    """[num_tokens]; empty without tokens."""
     completions: tuple[RolloutCompletion, ...]
 
 

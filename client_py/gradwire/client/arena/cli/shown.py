@@ -30,7 +30,8 @@ def status(found: StatusResponse, for_programs: bool) -> None:
             (name, json.dumps(space) if space else "")
             for name, space in (("observations", agent.observation_space), ("actions", agent.action_space))
         ]
-    rows += [("weights", f"version {found.weight_version}"), ("sessions of", found.memory_scope)]
+    if found.weight_version or found.memory_scope:  # neither is told to whoever has no token
+        rows += [("weights", f"version {found.weight_version}"), ("sessions of", found.memory_scope)]
     table(None, [row for row in rows if row[1]])
 
 
