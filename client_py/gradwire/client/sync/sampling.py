@@ -52,9 +52,9 @@ class Sampling:
         keywords such as `max_tokens=64` say how to sample; keywords win. `adapter` names one that was synced
         ("base": the model itself; default: the one synced without a name, where there is one); an unknown one is
         NotFoundError. `min_weight_version` raises FailedPreconditionError when the sampler's weights are older.
-        Requests with different `cache_salt`s share no cached prefix. Where the job schedules by `priority` (-1000
-        to 1000), lower goes first. `rollout` records the call in one of `client.rollouts`, of whose job it then is.
-        An unknown parameter is a TypeError.
+        Requests with different `cache_salt`s share no cached prefix. Lower `priority` (-1000 to 1000) goes first
+        when the engine is full. `rollout` records the call in one of `client.rollouts`, of whose job it then is. An
+        unknown parameter is a TypeError.
         """
         return self._loop.run(
             self._async.generate(
