@@ -81,8 +81,34 @@ def test_settings_in_the_docs_are_settings() -> None:
     assert Settings(**tomllib.loads(text)).deployments["helper"].params.max_tokens == 200
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Files that a page links to, itself included, and the headings in them."""
+    found = re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", prose(page))
+    return [
+        ((page.parent / file).resolve() if file else page, heading)
+        for file, heading in found
+        if not file.startswith("http")
+    ]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to a page's headings."""
+    heads = (re.sub(r"[^\w\- ]", "", head.lower()) for head in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE))
+    return {head.strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), target
+    for file, heading in links(page):
+        assert file.exists(), file
+        assert not heading or heading in anchors(file), f"{file.name} has no heading #{heading}"
+
+
+def test_a_reader_of_the_readme_finds_every_page() -> None:
+    linked = {file for file, _ in links(ROOT / "README.md")}
+    assert not {page for page in PAGES[1:] if page not in linked}
