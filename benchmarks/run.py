@@ -1,6 +1,8 @@
 """All benchmarks, or those named: `python benchmarks/run.py [NAME ...]`. One table, and JSON in runs/bench.
 
 Each runs in a process of its own, one after the other. Run it on an idle machine: it takes both cores of two.
+Two more print tables of their own: `benchmarks/import_time.py` (the client's import) and
+`benchmarks/sampler_overhead.py` (what the server's sampler costs over the bare engine).
 """
 
 from __future__ import annotations

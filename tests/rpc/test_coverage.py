@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
+from gradwire.server.http.arena.paths import Route, method_name
 from gradwire.server.rpc.admin import AdminServicer
 from gradwire.server.rpc.deployments import DeploymentServicer
 from gradwire.server.rpc.inference import InferenceServicer
@@ -60,3 +61,9 @@ def test_each_service_of_the_contract_has_a_scope() -> None:
     of_other_doors = {"gradwire.openai.v1", "gradwire.arena.v1"}
     services = {s.full_name for file in SERVED for s in file.services_by_name.values()}
     assert set(auth._SCOPES) == services | of_other_doors
+
+
+def test_methods_with_rules_of_their_own_are_there() -> None:
+    methods = {f"/{method.containing_service.full_name}/{method.name}" for _, method in METHODS}
+    ruled = {*auth._OPEN_METHODS, *auth._PUBLIC, *auth._METHOD_SCOPES, *auth._ALSO}
+    assert ruled - methods == {method_name(Route.STATUS)}  # a misspelt name would open or close nothing
