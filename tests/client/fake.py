@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -380,6 +381,10 @@ class Inference(inference_pb2_grpc.InferenceServiceServicer):
     async def GetAction(self, request: Any, context: Any) -> inference_pb2.GetActionResponse:
         """The observation."""
         await self.fake.arrive("GetAction", request, context)
+        tensor = request.observation.tensor
+        if tensor.HasField("shared_memory"):
+            path = Path("/dev/shm", tensor.shared_memory.name)
+            tensor.data = path.read_bytes()[: tensor.shared_memory.length]  # noqa: ASYNC240
         return inference_pb2.GetActionResponse(action=request.observation)
 
     async def GenerateReply(self, request: Any, context: Any) -> inference_pb2.GenerateReplyResponse:

@@ -32,9 +32,12 @@ from gradwire.client import (
 from gradwire.client._convert.enums import enum_from_proto, enum_to_proto
 from gradwire.client._convert.inference import put_value, value_from_proto
 from gradwire.client._convert.jobs import create_to_proto, job_from_proto, job_id
-from gradwire.client._convert.large import with_large_tensor
+from gradwire.client._convert.large import with_value
 from gradwire.client._convert.prompts import prompts_to_proto
 from gradwire.client._convert.sampling import params_from_proto, params_to_proto, score_items_to_proto
+from gradwire.client._convert.shared import Lent
+from gradwire.client._core.rpc import Encoded
+from gradwire.client._core.shared import SegmentPool
 from gradwire.client.types.deployments import DeploymentState
 from gradwire.client.types.inference import DeploymentKind, MemoryScope
 from gradwire.client.types.sampling import SamplingKeywords
@@ -309,12 +312,15 @@ def test_values() -> None:
 )
 def test_a_large_array_is_encoded_as_any_other(array: Any) -> None:
     asked = inference_pb2.GetActionRequest(deployment_id="x", seed=3, batched=True)
-    encoded = with_large_tensor(asked, "observation", array)
-    assert encoded is not None and encoded.ByteSize() == len(encoded.SerializeToString())
+    encoded = with_value(asked, "observation", array, Lent(SegmentPool(False)))
+    assert isinstance(encoded, Encoded) and encoded.ByteSize() == len(encoded.SerializeToString())
     put_value(asked.observation, array, "observation")
     assert inference_pb2.GetActionRequest.FromString(encoded.SerializeToString()) == asked
-    for other in (array[:1, :1] if array.ndim > 1 else array[:9], {"a": array}, [1.0], "text"):
-        assert with_large_tensor(asked, "observation", other) is None
+    for other in (array[:1, :1] if array.ndim > 1 else array[:9], {"a": array}, [1.0]):
+        asked, same = inference_pb2.GetActionRequest(), inference_pb2.GetActionRequest()
+        assert with_value(asked, "observation", other, Lent(SegmentPool(False))) is asked
+        put_value(same.observation, other, "observation")
+        assert asked == same
 
 
 async def test_action_options_are_sent_only_when_given(fake: Fake, client: AsyncClient) -> None:

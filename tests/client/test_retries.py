@@ -199,3 +199,13 @@ def test_a_retry_config_is_checked() -> None:
     for wrong in ({"max_attempts": 0}, {"initial_backoff_s": 9.0}, {"backoff_multiplier": 0.5}):
         with pytest.raises(ValueError, match=r"must be|at most"):
             RetryConfig(**wrong)
+
+
+async def test_a_segment_that_several_attempts_named_is_not_used_again(fake: Fake, client: AsyncClient) -> None:
+    """A server may still be at the first of them."""
+    pool, large = client._connection.segments, np.arange(1 << 19, dtype=np.int32)
+    for failures, left in (([], 1), ([failure("UNAVAILABLE", "down", retry_info(0.01))], 0), ([], 1)):
+        fake.failures["GetAction"] = failures
+        result = await client.inference.get_action(large)
+        np.testing.assert_array_equal(result.action, large)
+        assert len(pool._all) == left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from gradwire.server.codec.shared import SharedReads
 from gradwire.server.codec.tensor import (
+    _NUMPY,
     array_to_ragged,
     array_to_tensor,
     ragged_to_array,
@@ -19,7 +22,7 @@ from gradwire.server.codec.tensor import (
     token_ids_from_bytes,
 )
 from gradwire.server.engines.sharedmem import SharedSegment
-from gradwire.server.errors import FailedPrecondition, InvalidArgument
+from gradwire.server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from gradwire.v1 import tensor_pb2
 
 DTYPES = ["?", "u1", "<i4", "<i8", "<f2", "<f4", "<f8", ">i4", ">i8", ">f2", ">f4", ">f8"]
@@ -143,13 +146,44 @@ def in_segment(segment: str, *, offset: int = 0, length: int = 8) -> tensor_pb2.
     return tensor_pb2.Tensor(dtype=F32, shape=[2], shared_memory=memory)
 
 
+def read(message: tensor_pb2.Tensor, limit: int = 64) -> npt.NDArray[Any]:
+    shared = SharedReads(limit)
+    array = tensor_to_array(message, "t", shared)
+    shared.read_now()
+    return array
+
+
 def test_shared_memory_is_read_and_copied() -> None:
     with SharedSegment.create(16, label="test") as segment:
         segment.buffer[4:12] = np.array([1.5, 2.5], "<f4").tobytes()
-        array = tensor_to_array(in_segment(segment.name, offset=4), "t", allow_shared_memory=True)
+        array = read(in_segment(segment.name, offset=4))
         segment.buffer[4:12] = bytes(8)
         segment.unlink()
     assert array.tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("code", [code for code in tensor_pb2.DataType.values() if code])
+def test_shared_memory_holds_what_data_would(code: int) -> None:
+    raw = np.random.default_rng(code).integers(0, 2, 64, np.uint8).tobytes()
+    for shape in ([], [0, 3], [2, 3]):
+        length = math.prod(shape) * _NUMPY[code].itemsize
+        message = tensor_pb2.Tensor(dtype=code, shape=shape, data=raw[:length])  # type: ignore[arg-type]
+        sent = tensor_to_array(message, "t")
+        with SharedSegment.create(64, label="test") as segment:
+            segment.buffer[:] = raw
+            message.shared_memory.CopyFrom(tensor_pb2.SharedMemory(name=segment.name, length=length))
+            shared = read(message)
+            segment.unlink()
+        assert shared.dtype == sent.dtype and shared.shape == sent.shape and shared.tobytes() == sent.tobytes()
+
+
+def test_a_shared_bool_is_0_or_1() -> None:
+    with SharedSegment.create(2, label="test") as segment:
+        segment.buffer[:] = b"\1\2"
+        memory = tensor_pb2.SharedMemory(name=segment.name, length=2)
+        with pytest.raises(InvalidArgument, match="neither 0 nor 1"):
+            read(tensor_pb2.Tensor(dtype=tensor_pb2.DATA_TYPE_BOOL, shape=[2], shared_memory=memory))
+        segment.unlink()
 
 
 def test_shared_memory_is_refused_unless_allowed() -> None:
@@ -158,18 +192,36 @@ def test_shared_memory_is_refused_unless_allowed() -> None:
     assert caught.value.reason == "SHARED_MEMORY_UNAVAILABLE"
 
 
-def test_shared_memory_that_is_not_there_or_too_short_names_its_field() -> None:
+def test_shared_memory_that_is_not_there_asks_for_the_bytes() -> None:
+    with pytest.raises(
+        FailedPrecondition, match=r"^t\.shared_memory: cannot open segment 'gradwire-nothing'"
+    ) as caught:
+        read(in_segment("gradwire-nothing"))
+    assert caught.value.reason == "SHARED_MEMORY_UNAVAILABLE"
+
+
+def test_shared_memory_that_is_too_short_names_its_field() -> None:
     with SharedSegment.create(10, label="test") as segment:
         cases = [
-            in_segment("gradwire-nothing"),
             in_segment("../etc/passwd"),
             in_segment(segment.name, offset=4),
             in_segment(segment.name, offset=2**63),
         ]
         for message in cases:
             with pytest.raises(InvalidArgument) as caught:
-                tensor_to_array(message, "t", allow_shared_memory=True)
+                read(message)
             assert field_of(caught.value) == "t.shared_memory"
         with pytest.raises(InvalidArgument, match="takes 8 bytes"):
-            tensor_to_array(in_segment(segment.name, length=4), "t", allow_shared_memory=True)
+            read(in_segment(segment.name, length=4))
         segment.unlink()
+
+
+def test_a_request_names_so_much_shared_memory_and_no_more() -> None:
+    huge = tensor_pb2.SharedMemory(name="gradwire-x", length=4 << 39)
+    with pytest.raises(ResourceExhausted, match="64 bytes of shared memory"):
+        read(tensor_pb2.Tensor(dtype=F32, shape=[1 << 39], shared_memory=huge))
+    shared = SharedReads(20)
+    for _ in range(2):
+        tensor_to_array(in_segment("gradwire-x"), "t", shared)
+    with pytest.raises(ResourceExhausted):
+        tensor_to_array(in_segment("gradwire-x"), "t", shared)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gradwire.server.engines import sharedmem
 from gradwire.server.engines.sharedmem import SharedSegment
-from gradwire.server.errors import InvalidArgument, ResourceExhausted
+from gradwire.server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 
 
 def exists(name: str) -> bool:
@@ -77,6 +79,61 @@ def test_missing_segment_and_bad_range() -> None:
         for offset, nbytes in [(-1, 2), (7, 2), (9, None), (0, 1 << 70)]:
             with pytest.raises(InvalidArgument, match="outside"):
                 segment.array(offset, nbytes)
+        segment.unlink()
+
+
+def test_a_caller_s_segment_is_read() -> None:
+    with SharedSegment.create(8) as segment:
+        segment.array()[:] = range(8)
+        into = np.empty(3, np.uint8)
+        sharedmem.read_segment(segment.name, 2, into)
+        assert into.tolist() == [2, 3, 4]
+        segment.unlink()
+
+
+def test_a_segment_that_shrinks_while_it_is_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with SharedSegment.create(1 << 20) as segment:
+        whole = os.fstat
+
+        def shrink(fd: int) -> os.stat_result:
+            found = whole(fd)  # what the reader goes by, and then it is no longer so
+            os.truncate(f"/dev/shm/{segment.name}", 100_000)
+            return found
+
+        monkeypatch.setattr("gradwire.server.engines.sharedmem.os.fstat", shrink)
+        with pytest.raises(InvalidArgument, match="shortened while it was read"):
+            sharedmem.read_segment(segment.name, 0, np.empty(1 << 20, np.uint8))
+        monkeypatch.undo()
+        segment.unlink()
+
+
+def test_what_the_server_must_not_read() -> None:
+    into = np.empty(4, np.uint8)
+
+    def reason(name: str) -> str:
+        with pytest.raises(FailedPrecondition) as caught:
+            sharedmem.read_segment(name, 0, into)
+        assert caught.value.reason == "SHARED_MEMORY_UNAVAILABLE"
+        return caught.value.message
+
+    assert "No such file" in reason("gradwire-missing")
+    with pytest.raises(InvalidArgument, match="is not a segment's name"):
+        sharedmem.read_segment("other", 0, into)
+    odd = Path(f"/dev/shm/gradwire-test-{os.getpid()}")
+    os.mkfifo(odd)
+    assert "is no segment" in reason(odd.name)  # and nobody waits for a writer
+    odd.unlink()
+    odd.symlink_to("/etc/passwd")
+    assert "cannot open" in reason(odd.name)
+    odd.unlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's segment, and open it")
+def test_another_user_s_segment_is_not_read() -> None:
+    with SharedSegment.create(8) as segment:
+        os.chown(f"/dev/shm/{segment.name}", 65534, 65534)
+        with pytest.raises(FailedPrecondition, match="belongs to another user"):
+            sharedmem.read_segment(segment.name, 0, np.empty(4, np.uint8))
         segment.unlink()
 
 

@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from gradwire.server.capabilities import capabilities
+from gradwire.server.codec.shared import SharedMemoryPolicy
 from gradwire.server.config import Settings
 from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.losses.registry import resolve_loss
@@ -94,16 +95,18 @@ def servicers(
     http_url: Callable[[], str],
 ) -> Servicers:
     """All of them. `http_url` is asked at each call: the HTTP door opens last."""
-    batches = Batches(rooms.jobs, rooms.uploads, shared_memory=settings.shared_memory)
+    limits = settings.limits
+    batches = Batches(rooms.jobs, rooms.uploads, SharedMemoryPolicy(settings.shared_memory, limits.max_upload_bytes))
+    arrays = SharedMemoryPolicy(settings.shared_memory, limits.max_message_bytes)
     return Servicers(
         sampling=SamplingServicer(rooms.jobs, metrics, rooms.rollouts),
         training=TrainingServicer(rooms.jobs, batches, rooms.checkpoints, metrics),
         weights=WeightServicer(rooms.jobs, rooms.sync, rooms.updates),
         jobs=JobServicer(rooms.jobs, rooms.checkpoints, resolve_model, _check_loss, settings.model),
         deployments=DeploymentServicer(rooms.deployments, rooms.deployer),
-        inference=InferenceServicer(rooms.inference, metrics),
+        inference=InferenceServicer(rooms.inference, metrics, arrays),
         sessions=SessionServicer(rooms.deployments, rooms.sessions),
-        rollouts=RolloutServicer(rooms.jobs, rooms.rollouts, metrics, settings.limits.max_message_bytes),
+        rollouts=RolloutServicer(rooms.jobs, rooms.rollouts, metrics, limits.max_message_bytes),
         admin=AdminServicer(capabilities(settings, SERVICES, http_url), rooms.tokens, rooms.authenticator),
         health=health_servicer,
     )

@@ -8,7 +8,7 @@ from typing import Any
 from gradwire.client._convert.enums import enum_from_proto
 from gradwire.client._convert.sampling import completion_from_proto, usage_from_proto
 from gradwire.client._convert.structs import struct_from_proto
-from gradwire.client._convert.tensors import put_tensor, tensor_from_proto
+from gradwire.client._convert.tensors import Placer, put_tensor, tensor_from_proto
 from gradwire.client._convert.times import moment, seconds
 from gradwire.client.types.inference import (
     ActionResult,
@@ -27,24 +27,24 @@ from gradwire.v1 import inference_pb2 as pb
 from gradwire.v1 import session_pb2
 
 
-def put_value(message: pb.Value, value: Any, where: str) -> None:
+def put_value(message: pb.Value, value: Any, where: str, placer: Placer | None = None) -> None:
     """Writes an array-like, or mappings (by key) and tuples (by position) of such, nested."""
     if isinstance(value, Mapping):
         message.map.SetInParent()
         for key, item in value.items():
-            put_value(message.map.entries[str(key)], item, f"{where}[{key!r}]")
+            put_value(message.map.entries[str(key)], item, f"{where}[{key!r}]", placer)
     elif isinstance(value, tuple):
         message.list.SetInParent()
         for number, item in enumerate(value):
-            put_value(message.list.items.add(), item, f"{where}[{number}]")
+            put_value(message.list.items.add(), item, f"{where}[{number}]", placer)
     else:
-        put_tensor(message.tensor, value, where)
+        put_tensor(message.tensor, value, where, placer)
 
 
-def put_optional(message: pb.Value, value: Any, where: str) -> None:
+def put_optional(message: pb.Value, value: Any, where: str, placer: Placer | None = None) -> None:
     """As `put_value`; None leaves the field absent."""
     if value is not None:
-        put_value(message, value, where)
+        put_value(message, value, where, placer)
 
 
 def value_from_proto(message: pb.Value) -> Value:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
-from gradwire.client._convert.tensors import elements, is_torch
-from gradwire.client._core.rpc import Encoded
+from gradwire.client._convert.inference import put_value
+from gradwire.client._convert.tensors import Array, Placer, elements, is_torch
+from gradwire.client._core.rpc import Encoded, Request
 from gradwire.v1 import inference_pb2, tensor_pb2
 
 LARGE_BYTES = 256 * 1024
@@ -23,14 +24,20 @@ _DATA = tensor_pb2.Tensor.DESCRIPTOR.fields_by_name["data"].number
 _TENSOR = inference_pb2.Value.DESCRIPTOR.fields_by_name["tensor"].number
 
 
-def with_large_tensor(request: Message, field: str, value: Any) -> Encoded | None:
-    """`request` with one large array as its Value `field`, encoded; None when `value` is something else.
+def with_value(request: Request, field: str, value: Any, placer: Placer) -> Request | Encoded:
+    """`request` with its Value `field`: itself, or encoded where that is one large array that `placer` does not take.
 
     The elements are copied here: the caller may change the array at once.
     """
+    target: inference_pb2.Value = getattr(request, field)
     if not (isinstance(value, np.ndarray) or is_torch(value)) or value.nbytes < LARGE_BYTES:
-        return None
+        put_value(target, value, field, placer)
+        return request
     array, dtype = elements(value, field)
+    return request if placer.put(target.tensor, array, dtype) else _encoded(request, field, array, dtype)
+
+
+def _encoded(request: Message, field: str, array: Array, dtype: str) -> Encoded:
     flat: Any = array.reshape(-1)
     data = memoryview(flat).cast("B")
     shape = tensor_pb2.Tensor(dtype=f"DATA_TYPE_{dtype.upper()}", shape=array.shape).SerializeToString()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -75,10 +75,20 @@ def as_float32(value: Any, where: str) -> npt.NDArray[np.float32]:
     return _from_bfloat16(array) if dtype == "bfloat16" else array.astype(np.float32, copy=False)
 
 
-def put_tensor(message: pb.Tensor, value: Any, where: str) -> None:
+class Placer(Protocol):
+    """Where large tensors go instead of their message."""
+
+    def put(self, message: pb.Tensor, array: Array, dtype: str) -> bool:
+        """Whether it took what `elements` gave, and wrote into `message` where it is."""
+        ...
+
+
+def put_tensor(message: pb.Tensor, value: Any, where: str, placer: Placer | None = None) -> None:
     """Writes the elements into a message, in place: one that is given to another's constructor is copied with them."""
     array, dtype = elements(value, where)
-    message.dtype = _wire_type(dtype)
+    if placer is not None and placer.put(message, array, dtype):
+        return
+    message.dtype = wire_type(dtype)
     message.shape.extend(array.shape)
     message.data = array.tobytes()
 
@@ -94,7 +104,7 @@ def put_rows(message: pb.BatchTensor, array: Array, offsets: npt.NDArray[np.int6
         put_tensor(message.dense, array, "column")
         return
     flat, dtype = elements(array, "column")
-    message.ragged.dtype = _wire_type(dtype)
+    message.ragged.dtype = wire_type(dtype)
     message.ragged.data = flat.tobytes()
     message.ragged.row_offsets = offsets.astype("<i8").tobytes()
 
@@ -128,7 +138,8 @@ def token_bytes(ids: Sequence[int] | Array, where: str) -> bytes:
     return array.astype("<i4").tobytes()
 
 
-def _wire_type(name: str) -> pb.DataType:
+def wire_type(name: str) -> pb.DataType:
+    """Of the name of a dtype, as `elements` gives it."""
     return getattr(pb, f"DATA_TYPE_{name.upper()}")
 
 

@@ -20,6 +20,7 @@ from gradwire.client._core.opening import Endpoint
 from gradwire.client._core.options import channel_options
 from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
+from gradwire.client._core.shared import SegmentPool
 from gradwire.client._core.status import error_from_rpc
 from gradwire.client.config import RetryConfig
 from gradwire.client.errors import GradwireError
@@ -41,12 +42,17 @@ class BlockingConnection:
     """A channel of its own to a gRPC endpoint, opened by the first call. Several threads may use it."""
 
     def __init__(
-        self, endpoint: Endpoint, retry: RetryConfig, deadline: Callable[[float | None], float | None]
+        self,
+        endpoint: Endpoint,
+        retry: RetryConfig,
+        deadline: Callable[[float | None], float | None],
+        segments: SegmentPool,
     ) -> None:
         """`deadline` gives the seconds of a call for the timeout that it names."""
         self._endpoint = endpoint
         self._retry = retry
-        self._deadline = deadline
+        self.deadline = deadline
+        self.segments = segments
         self._channel: grpc.Channel | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -59,16 +65,19 @@ class BlockingConnection:
         *,
         timeout: float | None = None,
         repeatable: bool | None = None,
+        begun: Callable[[], None] | None = None,
     ) -> Response:
         """As `Connection.unary`, a coroutine by form alone: it blocks."""
         data = request.SerializeToString()
-        limit = self._deadline(timeout)
+        limit = self.deadline(timeout)
         end = math.inf if limit is None else time.monotonic() + limit
         safe = rpc.repeatable if repeatable is None else repeatable
         retry = self._retry if safe else RetryConfig(max_attempts=1)
         number = 0
         while True:
             number += 1
+            if begun is not None:
+                begun()
             try:
                 return self._attempt(rpc, data, None if limit is None else max(end - time.monotonic(), 0.001))
             except GradwireError as error:

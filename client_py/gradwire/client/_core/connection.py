@@ -18,6 +18,7 @@ from gradwire.client._core.blocking import BlockingConnection
 from gradwire.client._core.opening import Endpoint
 from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
+from gradwire.client._core.shared import SegmentPool
 from gradwire.client._core.status import error_from_rpc
 from gradwire.client._core.stream import ServerStream
 from gradwire.client._core.transport import Channel, StreamCall
@@ -40,6 +41,8 @@ class Connection:
         self._channel: Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self.segments = SegmentPool(endpoint.shared_memory and endpoint.address.local)
+        """Shared memory for large tensors, where the server is on this host."""
 
     @property
     def address(self) -> str:
@@ -57,11 +60,17 @@ class Connection:
         *,
         timeout: float | None = None,
         repeatable: bool | None = None,
+        begun: Callable[[], None] | None = None,
     ) -> Response:
-        """Sends `request`, again on UNAVAILABLE where that is safe. `timeout` covers all attempts."""
+        """Sends `request`, again on UNAVAILABLE where that is safe. `timeout` covers all attempts.
+
+        `begun` is called at the beginning of each.
+        """
         data = await offload(request.SerializeToString, request.ByteSize())
 
         async def attempt(remaining: float | None) -> Response:
+            if begun is not None:
+                begun()
             call = self.channel().unary_unary(rpc.path)(data, timeout=remaining, metadata=self._endpoint.metadata)
             return await self._answer(rpc, call)
 
@@ -135,11 +144,12 @@ class Connection:
         """A connection to the same place whose calls block; None over HTTP, which has none."""
         if self._endpoint.address.http:
             return None
-        return BlockingConnection(self._endpoint, self._retry, self.deadline)
+        return BlockingConnection(self._endpoint, self._retry, self.deadline, self.segments)
 
     async def close(self) -> None:
         """Cancels what is under way and closes the channel. Closing again is fine."""
         self._closed = True
+        self.segments.close()
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()

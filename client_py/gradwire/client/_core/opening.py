@@ -28,6 +28,8 @@ class Endpoint:
     keepalive: KeepAliveConfig
     max_message_bytes: int
     server_name: str | None = None
+    shared_memory: bool = False
+    """Large tensors may go by shared memory, where the address is this host's."""
 
     def __repr__(self) -> str:
         return f"Endpoint({self.address.shown!r}, tls={self.credentials is not None})"

@@ -6,6 +6,7 @@ Does not know: calls.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +17,9 @@ from gradwire.client._core.address import Address
 from gradwire.client.config import KeepAliveConfig, TLSConfig
 
 Option = tuple[str, str | int]
+
+
+_TRUTHS = dict.fromkeys(("1", "true", "yes", "on", ""), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 
 
 @cache
@@ -95,3 +99,13 @@ def bearer(token: str | None, address: Address, secure: bool) -> tuple[tuple[str
             "or reach the server over a loopback address, such as an SSH tunnel's"
         )
     return (("authorization", f"Bearer {token}"),)
+
+
+def wants_shared_memory(chosen: bool | None) -> bool:
+    """`chosen`, or GRADWIRE_SHARED_MEMORY, or True. ValueError when that is neither true nor false."""
+    if chosen is not None:
+        return chosen
+    text = os.environ.get("GRADWIRE_SHARED_MEMORY", "")
+    if text.strip().lower() not in _TRUTHS:
+        raise ValueError(f"GRADWIRE_SHARED_MEMORY is {text!r}; it is true or false")
+    return _TRUTHS[text.strip().lower()]

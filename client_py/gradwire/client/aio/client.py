@@ -18,7 +18,7 @@ from gradwire.client._core.connection import Connection
 from gradwire.client._core.countdown import Countdown
 from gradwire.client._core.health import CHECK, Health, decode_check, encode_check
 from gradwire.client._core.opening import Endpoint, check_transport, transport_security
-from gradwire.client._core.options import bearer
+from gradwire.client._core.options import bearer, wants_shared_memory
 from gradwire.client._core.status import error_from_rpc
 from gradwire.client.aio.admin import AsyncAdmin
 from gradwire.client.aio.deployments import AsyncDeployments
@@ -44,6 +44,7 @@ def endpoint(
     metadata: Mapping[str, str] | None,
     keepalive: KeepAliveConfig,
     max_message_bytes: int,
+    shared_memory: bool | None = None,
 ) -> Endpoint:
     """Where and how to connect. ValueError when a token would travel in the clear."""
     where = parse_address(address)
@@ -65,6 +66,7 @@ def endpoint(
         keepalive=keepalive,
         max_message_bytes=max_message_bytes,
         server_name=config.server_name if config else None,
+        shared_memory=wants_shared_memory(shared_memory),
     )
 
 
@@ -82,6 +84,7 @@ class AsyncClient:
         keepalive: KeepAliveConfig | None = None,
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
         metadata: Mapping[str, str] | None = None,
+        shared_memory: bool | None = None,
     ) -> None:
         """Opens nothing yet: the first call connects.
 
@@ -90,9 +93,10 @@ class AsyncClient:
         GRADWIRE_ADDRESS, then 127.0.0.1:50051. `token` is sent as a bearer token; default GRADWIRE_TOKEN;
         ValueError when it would travel to another machine in the clear. `tls` names certificates. `timeout`
         is the deadline of each call that names none, in seconds (None: no deadline). `max_message_bytes` is
-        the largest message either way. `metadata` goes with every call.
+        the largest message either way. `metadata` goes with every call. `shared_memory`: large arrays go to a server
+        on this host by shared memory; by default they do, unless GRADWIRE_SHARED_MEMORY is false.
         """
-        end = endpoint(address, token, tls, metadata, keepalive or KeepAliveConfig(), max_message_bytes)
+        end = endpoint(address, token, tls, metadata, keepalive or KeepAliveConfig(), max_message_bytes, shared_memory)
         self._connection = Connection(end, retry or RetryConfig(), timeout)
         self.admin = AsyncAdmin(self._connection)
         """What the server can do, and who may use it."""

@@ -9,12 +9,12 @@ from gradwire.client._convert.inference import (
     action_from_proto,
     prediction_from_proto,
     put_optional,
-    put_value,
     replies_from_proto,
     status_from_proto,
 )
-from gradwire.client._convert.large import with_large_tensor
+from gradwire.client._convert.large import with_value
 from gradwire.client._convert.sampling import params_to_proto
+from gradwire.client._convert.shared import Lent
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.rpc import Rpc
 from gradwire.client.aio.streams import AsyncReplyStream
@@ -77,16 +77,15 @@ class AsyncInference:
             seed=seed,
             session_id=session_id,
         )
-        put_optional(request.hidden_state, hidden_state, "hidden_state")
-        put_optional(request.action_mask, action_mask, "action_mask")
-        put_optional(request.env_defined_actions, env_defined_actions, "env_defined_actions")
         if deterministic is not None:
             request.deterministic = deterministic
-        encoded = with_large_tensor(request, "observation", observation)
-        if encoded is None:
-            put_value(request.observation, observation, "observation")
-        # With a session, a second sending would advance the hidden state twice.
-        response = await self._connection.unary(_ACTION, encoded or request, timeout=timeout, repeatable=not session_id)
+        with Lent(self._connection.segments) as lent:
+            put_optional(request.hidden_state, hidden_state, "hidden_state", lent)
+            put_optional(request.action_mask, action_mask, "action_mask", lent)
+            put_optional(request.env_defined_actions, env_defined_actions, "env_defined_actions", lent)
+            whole = with_value(request, "observation", observation, lent)
+            # With a session, a second sending would advance the hidden state twice.
+            response = await lent.unary(self._connection, _ACTION, whole, timeout=timeout, repeatable=not session_id)
         return action_from_proto(response)
 
     async def predict(
@@ -94,10 +93,9 @@ class AsyncInference:
     ) -> Prediction:
         """Predictions of a supervised model; values as in `get_action`."""
         request = pb.PredictRequest(deployment_id=deployment_id, batched=batched)
-        encoded = with_large_tensor(request, "inputs", inputs)
-        if encoded is None:
-            put_value(request.inputs, inputs, "inputs")
-        return prediction_from_proto(await self._connection.unary(_PREDICT, encoded or request, timeout=timeout))
+        with Lent(self._connection.segments) as lent:
+            whole = with_value(request, "inputs", inputs, lent)
+            return prediction_from_proto(await lent.unary(self._connection, _PREDICT, whole, timeout=timeout))
 
     async def generate(
         self,

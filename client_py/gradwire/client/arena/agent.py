@@ -57,6 +57,7 @@ class Agent:
         tls: TLSConfig | None = None,
         retry: RetryConfig | None = None,
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        shared_memory: bool | None = None,
     ) -> None:
         """Connects, and fetches `metadata` unless `probe_on_init` is False.
 
@@ -73,6 +74,8 @@ class Agent:
             tls: certificates.
             retry: how calls that are safe to repeat are sent again when the server cannot be reached.
             max_message_bytes: the largest message either way.
+            shared_memory: pass large arrays to a server on this host by shared memory. Default: yes, unless
+                GRADWIRE_SHARED_MEMORY is false.
 
         Raises:
             ArenaAuthError: one of org_key and external_user_id is missing, or the credential is refused.
@@ -91,6 +94,7 @@ class Agent:
             tls=tls,
             retry=retry,
             max_message_bytes=max_message_bytes,
+            shared_memory=shared_memory,
         )
         self._loop = Portal(self._async._client)
         # Actions are asked for one after the other: over gRPC they do without the background loop.

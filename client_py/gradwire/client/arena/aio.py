@@ -64,6 +64,7 @@ class AsyncAgent:
         tls: TLSConfig | None = None,
         retry: RetryConfig | None = None,
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        shared_memory: bool | None = None,
     ) -> None:
         credential = find_credential(api_key, org_key, external_user_id)
         with arena_errors():
@@ -76,6 +77,7 @@ class AsyncAgent:
                 retry=retry,
                 timeout=timeout,
                 max_message_bytes=max_message_bytes,
+                shared_memory=shared_memory,
             )
         self._arrays = self._client.inference
         """What actions and predictions are asked of."""

@@ -39,6 +39,7 @@ class Client:
         keepalive: KeepAliveConfig | None = None,
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
         metadata: Mapping[str, str] | None = None,
+        shared_memory: bool | None = None,
     ) -> None:
         """Opens nothing yet: the first call connects.
 
@@ -47,7 +48,8 @@ class Client:
         GRADWIRE_ADDRESS, then 127.0.0.1:50051. `token` is sent as a bearer token; default GRADWIRE_TOKEN;
         ValueError when it would travel to another machine in the clear. `tls` names certificates. `timeout`
         is the deadline of each call that names none, in seconds (None: no deadline). `max_message_bytes` is
-        the largest message either way. `metadata` goes with every call.
+        the largest message either way. `metadata` goes with every call. `shared_memory`: large arrays go to a server
+        on this host by shared memory; by default they do, unless GRADWIRE_SHARED_MEMORY is false.
         """
         self._async = AsyncClient(
             address,
@@ -58,6 +60,7 @@ class Client:
             keepalive=keepalive,
             max_message_bytes=max_message_bytes,
             metadata=metadata,
+            shared_memory=shared_memory,
         )
         self._loop = Portal(self._async)
         self.admin = Admin(self._async.admin, self._loop)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from gradwire.server.codec.shared import SharedReads, refuse
 from gradwire.server.codec.tensor import (
     Array,
     array_to_ragged,
@@ -61,10 +62,9 @@ class DecodedBatch:
 class _Decoder:
     """Reads the columns of one message onto one common layout."""
 
-    def __init__(self, message: training_pb2.TrainingBatch, path: str, allow_shared_memory: bool) -> None:
+    def __init__(self, message: training_pb2.TrainingBatch, path: str) -> None:
         self.message = message
         self.path = path
-        self.allow = allow_shared_memory
         ids = message.input_ids
         self.dense_shape: tuple[int, int] | None = None
         self.mask: npt.NDArray[np.bool_] | None = None
@@ -85,7 +85,7 @@ class _Decoder:
             raise InvalidArgument.at(where, f"row {empty[0]} has no real token; leave such rows out")
 
     def _dense(self, where: str) -> None:
-        array = tensor_to_array(self.message.input_ids.dense, f"{where}.dense", allow_shared_memory=self.allow)
+        array = tensor_to_array(self.message.input_ids.dense, f"{where}.dense")
         if array.ndim != 2 or 0 in array.shape:
             raise InvalidArgument.at(
                 f"{where}.dense.shape", f"is {list(array.shape)}; it takes [rows, width], none of them 0"
@@ -100,7 +100,7 @@ class _Decoder:
         if not self.message.HasField("attention_mask"):
             return np.ones(shape, dtype=np.bool_)
         where = f"{self.path}.attention_mask"
-        mask = tensor_to_array(self.message.attention_mask, where, allow_shared_memory=self.allow)
+        mask = tensor_to_array(self.message.attention_mask, where)
         if mask.shape != shape:
             raise InvalidArgument.at(where, f"has shape {list(mask.shape)}, input_ids has {list(shape)}")
         if not np.isin(mask, (0, 1)).all():
@@ -130,7 +130,7 @@ class _Decoder:
         if layout != wanted:
             raise InvalidArgument.at(where, f"is {layout or 'empty'}, but input_ids is {wanted}; use one layout")
         if self.mask is not None:
-            array = tensor_to_array(tensor.dense, f"{where}.dense", allow_shared_memory=self.allow)
+            array = tensor_to_array(tensor.dense, f"{where}.dense")
             if array.shape != self.dense_shape:
                 raise InvalidArgument.at(
                     where, f"has shape {list(array.shape)}, input_ids has {list(self.dense_shape or ())}"
@@ -189,7 +189,7 @@ def _prompt_group_ids(decoder: _Decoder) -> npt.NDArray[np.int64] | None:
     if not decoder.message.HasField("prompt_group_ids"):
         return None
     where = f"{decoder.path}.prompt_group_ids"
-    groups = tensor_to_array(decoder.message.prompt_group_ids, where, allow_shared_memory=decoder.allow)
+    groups = tensor_to_array(decoder.message.prompt_group_ids, where)
     rows = len(decoder.offsets) - 1
     if groups.shape != (rows,) or not np.issubdtype(groups.dtype, np.integer):
         raise InvalidArgument.at(
@@ -198,14 +198,31 @@ def _prompt_group_ids(decoder: _Decoder) -> npt.NDArray[np.int64] | None:
     return groups.astype(np.int64)
 
 
-def decode_batch(
-    message: training_pb2.TrainingBatch, path: str = "batch", *, allow_shared_memory: bool = False
-) -> DecodedBatch:
+def take_in(message: training_pb2.TrainingBatch, path: str, shared: SharedReads | None) -> None:
+    """Put into the message the bytes that lie in shared memory: it is then the same payload as one sent with its bytes.
+
+    The operation log tells payloads apart by their content, and a segment's name says nothing of that. Costs copies:
+    call it in a thread. None refuses shared memory.
+    """
+    for field, value in message.ListFields():
+        where = f"{path}.{field.name}"
+        if isinstance(value, tensor_pb2.BatchTensor):
+            value, where = value.dense, f"{where}.dense"
+        if value.WhichOneof("storage") != "shared_memory":
+            continue
+        if shared is None:
+            raise refuse(where)
+        raw = shared.take(value.shared_memory, f"{where}.shared_memory")
+        shared.read_now()
+        value.data = raw.tobytes()
+
+
+def decode_batch(message: training_pb2.TrainingBatch, path: str = "batch") -> DecodedBatch:
     """The engine's batch. Raises InvalidArgument naming the column, and the row where there is one.
 
     Costs a copy of each column: call it in a thread for megabytes.
     """
-    decoder = _Decoder(message, path, allow_shared_memory)
+    decoder = _Decoder(message, path)
     columns: dict[str, npt.NDArray[np.float32]] = {}
     for field, name in _COLUMNS.items():
         values = decoder.column(field)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gradwire.server.engines.sharedmem import SharedSegment
-from gradwire.server.errors import FailedPrecondition, InvalidArgument
+from gradwire.server.codec.shared import SharedReads, refuse
+from gradwire.server.errors import InvalidArgument
 from gradwire.v1 import tensor_pb2
 
 Array = npt.NDArray[Any]
@@ -46,25 +46,30 @@ def _dtype(code: int, path: str) -> np.dtype[Any]:
 
 def _read(data: bytes, code: int, dtype: np.dtype[Any], path: str) -> Array:
     if code == tensor_pb2.DATA_TYPE_BOOL and data.strip(b"\0\1"):
-        # numpy trusts the bytes of a bool: with any other value, counts and masks go wrong.
-        raise InvalidArgument.at(path, "holds a bool that is neither 0 nor 1")
+        raise _not_bool(path)
     array = np.frombuffer(data, dtype=dtype)
     if code == tensor_pb2.DATA_TYPE_BFLOAT16:
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array
 
 
-def tensor_to_array(tensor: tensor_pb2.Tensor, path: str, *, allow_shared_memory: bool = False) -> Array:
+def _not_bool(path: str) -> InvalidArgument:
+    # numpy trusts the bytes of a bool: with any other value, counts and masks go wrong.
+    return InvalidArgument.at(path, "holds a bool that is neither 0 nor 1")
+
+
+def tensor_to_array(tensor: tensor_pb2.Tensor, path: str, shared: SharedReads | None = None) -> Array:
     """The array of a tensor: a read-only view of its bytes, except for bfloat16 (float32 copy).
 
-    Raises InvalidArgument at `path` when dtype, shape and bytes do not agree.
+    One in shared memory is filled by `shared.read()`; None refuses such. Raises InvalidArgument at `path` when dtype,
+    shape and bytes do not agree.
     """
     dtype = _dtype(tensor.dtype, path)
     shape = _shape(tensor, path)
     expected = math.prod(shape) * dtype.itemsize
     storage = tensor.WhichOneof("storage")
     if storage == "shared_memory":
-        return _shared(tensor, path, shape, dtype, expected, allow_shared_memory)
+        return _shared(tensor, path, shape, dtype, expected, shared)
     if len(tensor.data) != expected:
         raise InvalidArgument.at(
             f"{path}.data",
@@ -88,26 +93,35 @@ def _shape(tensor: tensor_pb2.Tensor, path: str) -> tuple[int, ...]:
 
 
 def _shared(
-    tensor: tensor_pb2.Tensor, path: str, shape: tuple[int, ...], dtype: np.dtype[Any], expected: int, allowed: bool
+    tensor: tensor_pb2.Tensor,
+    path: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    expected: int,
+    shared: SharedReads | None,
 ) -> Array:
     memory = tensor.shared_memory
-    if not allowed:
-        raise FailedPrecondition(
-            "SHARED_MEMORY_UNAVAILABLE",
-            f"{path}: this server takes no tensors in shared memory from this caller; send the bytes in `data`",
-        )
+    if shared is None:
+        raise refuse(path)
+    where = f"{path}.shared_memory"
     if memory.length != expected:
         raise InvalidArgument.at(
-            f"{path}.shared_memory.length",
+            f"{where}.length",
             f"is {memory.length}, but shape {list(shape)} of {dtype_name(tensor.dtype)} takes {expected} bytes",
         )
-    try:
-        with SharedSegment.attach(memory.name) as segment:
-            # Copied: the caller may write to its memory again as soon as it likes.
-            raw = segment.array(memory.offset, expected).tobytes()
-    except InvalidArgument as error:
-        raise InvalidArgument.at(f"{path}.shared_memory", error.violations[0].description) from error
-    return _read(raw, tensor.dtype, dtype, f"{path}.shared_memory").reshape(shape)
+    raw = shared.take(memory, where)  # a copy: the caller may write to its memory again as soon as it has an answer
+    if tensor.dtype == tensor_pb2.DATA_TYPE_BFLOAT16:
+        wide = np.empty(shape, np.uint32)
+        shared.then(lambda: np.copyto(wide, raw.view(dtype).reshape(shape).astype(np.uint32) << 16))
+        return wide.view(np.float32)
+    if tensor.dtype == tensor_pb2.DATA_TYPE_BOOL:
+
+        def check() -> None:
+            if raw.size and raw.max() > 1:
+                raise _not_bool(where)
+
+        shared.then(check)
+    return raw.view(dtype).reshape(shape)
 
 
 def array_to_tensor(array: Array) -> tensor_pb2.Tensor:

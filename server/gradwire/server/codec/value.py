@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gradwire.server.codec.shared import SharedReads
 from gradwire.server.codec.tensor import array_to_tensor, tensor_to_array
 from gradwire.server.engines.acting import Value
 from gradwire.server.errors import InvalidArgument
@@ -17,26 +18,31 @@ MAX_DEPTH = 16
 _WIDER = {"int8": "<i4", "int16": "<i4", "uint16": "<i4", "uint32": "<i8"}
 
 
-def decode_value(message: inference_pb2.Value, path: str, *, depth: int = 0) -> Value:
-    """An array (a read-only view of the message's bytes), a dict or a tuple. Raises InvalidArgument at `path`."""
+def decode_value(
+    message: inference_pb2.Value, path: str, shared: SharedReads | None = None, *, depth: int = 0
+) -> Value:
+    """An array (a read-only view of the message's bytes), a dict or a tuple. Raises InvalidArgument at `path`.
+
+    Arrays in shared memory are filled by `shared.read()`; None refuses such.
+    """
     if depth > MAX_DEPTH:
         raise InvalidArgument.at(path, f"has values in each other more than {MAX_DEPTH} deep")
     match message.WhichOneof("form"):
         case "tensor":
-            return tensor_to_array(message.tensor, path)
+            return tensor_to_array(message.tensor, path, shared)
         case "map":
             entries = message.map.entries.items()
-            return {key: decode_value(entry, f"{path}.{key}", depth=depth + 1) for key, entry in entries}
+            return {key: decode_value(entry, f"{path}.{key}", shared, depth=depth + 1) for key, entry in entries}
         case "list":
             items = enumerate(message.list.items)
-            return tuple(decode_value(item, f"{path}[{i}]", depth=depth + 1) for i, item in items)
+            return tuple(decode_value(item, f"{path}[{i}]", shared, depth=depth + 1) for i, item in items)
         case _:
             raise InvalidArgument.at(path, "is empty; give tensor, map or list")
 
 
-def decode_optional(request: Any, name: str) -> Value:
+def decode_optional(request: Any, name: str, shared: SharedReads | None = None) -> Value:
     """The value of a request's field; None where it is not set."""
-    return decode_value(getattr(request, name), name) if request.HasField(name) else None
+    return decode_value(getattr(request, name), name, shared) if request.HasField(name) else None
 
 
 def encode_value(value: Value) -> inference_pb2.Value:

@@ -15,13 +15,14 @@ import mmap
 import os
 import re
 import secrets
+import stat
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
-from gradwire.server.errors import InvalidArgument, ResourceExhausted
+from gradwire.server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 
 PREFIX = "gradwire-"
 _NAME = re.compile(r"gradwire-[A-Za-z0-9_.-]{1,200}")
@@ -121,6 +122,43 @@ class SharedSegment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def read_segment(name: str, offset: int, into: npt.NDArray[np.uint8]) -> None:
+    """Fill `into`, uint8 [n], with a caller's bytes [offset, offset + n).
+
+    They are read, not mapped: who shortens a segment while another reads its mapping ends that process (SIGBUS); a
+    read just ends. Nor does this wait for a lock or for a writer, which a caller could hold up for ever.
+
+    Raises FailedPrecondition SHARED_MEMORY_UNAVAILABLE when there is no such segment here that this user owns and
+    may read, and InvalidArgument for a bad name or for bytes that it does not have.
+    """
+    try:
+        fd = _posixshmem.shm_open("/" + _checked(name), os.O_RDONLY | os.O_NONBLOCK, mode=0o600)
+    except OSError as error:
+        raise _unavailable(f"cannot open segment {name!r}: {error.strerror}") from error
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise _unavailable(f"{name!r} is no segment")
+        # A server that runs as root could read what the caller itself must not.
+        if found.st_uid != os.geteuid():
+            raise _unavailable(f"segment {name!r} belongs to another user than the server's")
+        end = offset + into.nbytes
+        if not 0 <= offset <= end <= found.st_size:
+            raise InvalidArgument.at("segment", f"bytes [{offset}, {end}) are outside its {found.st_size} bytes")
+        view, done = into.data, 0
+        while done < into.nbytes:
+            count = os.preadv(fd, [view[done:]], offset + done)
+            if count == 0:
+                raise InvalidArgument.at("segment", f"{name!r} was shortened while it was read")
+            done += count
+    finally:
+        os.close(fd)
+
+
+def _unavailable(text: str) -> FailedPrecondition:
+    return FailedPrecondition("SHARED_MEMORY_UNAVAILABLE", f"{text}; send the bytes in `data`")
 
 
 def unlink(name: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from gradwire.server.codec.batch import DecodedBatch, decode_batch, fill_column
+from gradwire.server.codec.batch import DecodedBatch, decode_batch, fill_column, take_in
+from gradwire.server.codec.shared import SharedMemoryPolicy, SharedReads
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import JobRegistry
@@ -23,9 +24,9 @@ from gradwire.v1 import training_pb2
 
 
 class Batches:
-    """Finds the rows of a call. `shared_memory`: programs on this host may pass them by segments."""
+    """Finds the rows of a call. `shared_memory`: who may pass them by segments."""
 
-    def __init__(self, jobs: JobRegistry, uploads: UploadStore, *, shared_memory: bool) -> None:
+    def __init__(self, jobs: JobRegistry, uploads: UploadStore, shared_memory: SharedMemoryPolicy) -> None:
         self._jobs = jobs
         self._uploads = uploads
         self._shared_memory = shared_memory
@@ -53,12 +54,12 @@ class Batches:
     async def of(self, request: Any, *, vocab_size: int) -> tuple[DecodedBatch, bytes]:
         """The rows of a request, and the digest of those that were uploaded."""
         caller = current_caller()
-        allow = self._shared_memory and caller.same_host
         digest = b""
         match request.WhichOneof("rows"):
             case "batch":
+                shared = self._shared_memory.reads(same_host=caller.same_host)
                 # In a thread: copying megabytes would hold up every other call.
-                decoded = await asyncio.to_thread(decode_batch, request.batch, "batch", allow_shared_memory=allow)
+                decoded = await asyncio.to_thread(_decode, request.batch, shared)
             case "batch_id":
                 stored = self._uploads.get(request.batch_id, request.job_id, caller)
                 message, digest = await asyncio.to_thread(_parse, stored.data), stored.sha256
@@ -84,6 +85,11 @@ def with_defaults(decoded: DecodedBatch, spec: LossSpec) -> DecodedBatch:
             on_policy = "no old_log_probs_shifted: the behaviour weight exp(prox - old) is 1"
         decoded = replace(decoded, warnings=(*decoded.warnings, on_policy))
     return decoded
+
+
+def _decode(message: training_pb2.TrainingBatch, shared: SharedReads | None) -> DecodedBatch:
+    take_in(message, "batch", shared)
+    return decode_batch(message, "batch")
 
 
 def _parse(data: bytes) -> training_pb2.TrainingBatch:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradwire.server.codec import sampling as codec
 from gradwire.server.codec.deployments import encode_status
+from gradwire.server.codec.shared import SharedMemoryPolicy
 from gradwire.server.codec.times import duration
 from gradwire.server.codec.value import decode_optional, decode_value, encode_value
 from gradwire.server.domain.caller import current_caller
@@ -21,33 +22,41 @@ from gradwire.v1 import inference_pb2_grpc, sampling_pb2
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """Adapter of the deployments' calls."""
 
-    def __init__(self, inference: Inference, metrics: CallMetrics) -> None:
+    def __init__(self, inference: Inference, metrics: CallMetrics, shared_memory: SharedMemoryPolicy) -> None:
         self._inference = inference
         self._metrics = metrics
+        self._shared_memory = shared_memory
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         caller = current_caller()
         return encode_status(self._inference.status(caller, request.deployment_id), caller)
 
     async def GetAction(self, request: pb.GetActionRequest, context: Any) -> pb.GetActionResponse:
+        caller = current_caller()
+        shared = self._shared_memory.reads(same_host=caller.same_host)
         asked = ActionRequest(
-            observation=decode_value(request.observation, "observation"),
+            observation=decode_value(request.observation, "observation", shared),
             batched=request.batched,
-            hidden_state=decode_optional(request, "hidden_state"),
-            action_mask=decode_optional(request, "action_mask"),
-            env_defined_actions=decode_optional(request, "env_defined_actions"),
+            hidden_state=decode_optional(request, "hidden_state", shared),
+            action_mask=decode_optional(request, "action_mask", shared),
+            env_defined_actions=decode_optional(request, "env_defined_actions", shared),
             deterministic=request.deterministic if request.HasField("deterministic") else None,
             seed=request.seed if request.HasField("seed") else None,
             session_id=request.session_id,
         )
-        actions = await self._inference.act(current_caller(), request.deployment_id, asked)
+        if shared is not None:
+            await shared.read()
+        actions = await self._inference.act(caller, request.deployment_id, asked)
         response = pb.GetActionResponse(action=encode_value(actions.action), inference_time=duration(actions.seconds))
         if actions.hidden_state is not None:
             response.hidden_state.CopyFrom(encode_value(actions.hidden_state))
         return response
 
     async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:
-        inputs = decode_value(request.inputs, "inputs")
+        shared = self._shared_memory.reads(same_host=current_caller().same_host)
+        inputs = decode_value(request.inputs, "inputs", shared)
+        if shared is not None:
+            await shared.read()
         found = await self._inference.predict(request.deployment_id, inputs, batched=request.batched)
         return pb.PredictResponse(
             outputs=encode_value(found.outputs),

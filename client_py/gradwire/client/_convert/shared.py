@@ -1,0 +1,99 @@
+"""One call's large tensors, written to shared memory where the server may read them there.
+
+Knows: tensor messages, what a refusal looks like, and when a segment may be used again. Does not know: how segments
+are made.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from gradwire.client._convert.tensors import Array, wire_type
+from gradwire.client._core.blocking import BlockingConnection
+from gradwire.client._core.connection import Connection
+from gradwire.client._core.countdown import Countdown
+from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
+from gradwire.client._core.shared import Segment, SegmentPool
+from gradwire.client.errors import FailedPreconditionError
+from gradwire.v1 import tensor_pb2 as pb
+
+LEAST_BYTES = 256 * 1024
+"""Smaller tensors go in the message."""
+_REFUSED = "SHARED_MEMORY_UNAVAILABLE"
+
+
+class Lent:
+    """The segments of one call: `with Lent(pool) as lent`, build the request, and send it with `lent.unary`."""
+
+    def __init__(self, pool: SegmentPool) -> None:
+        self._pool = pool
+        self._placed: list[tuple[pb.Tensor, Segment, int]] = []
+        self._attempts = 0
+        self._over = False
+
+    def put(self, message: pb.Tensor, array: Array, dtype: str) -> bool:
+        """Writes what `elements` gave into a segment, and the tensor that names it into `message`.
+
+        False: nothing was done; the bytes belong into the message.
+        """
+        if self._pool.off or array.nbytes < LEAST_BYTES:
+            return False
+        segment = self._pool.borrow(array.nbytes)
+        if segment is None:
+            return False
+        self._placed.append((message, segment, array.nbytes))
+        segment.write(array.reshape(-1).data.cast("B"))
+        message.dtype = wire_type(dtype)
+        message.shape.extend(array.shape)
+        message.shared_memory.name = segment.name
+        message.shared_memory.length = array.nbytes
+        return True
+
+    async def unary(
+        self,
+        connection: Connection | BlockingConnection,
+        rpc: Rpc[Request, Response],
+        request: Request | Encoded,
+        *,
+        timeout: float | None,
+        repeatable: bool | None = None,
+    ) -> Response:
+        """As the connection's. A server that cannot read the segments is sent the bytes, now and from now on."""
+        if not self._placed:
+            return await connection.unary(rpc, request, timeout=timeout, repeatable=repeatable)
+        countdown = Countdown(connection.deadline(timeout))
+        left = countdown.left()
+        try:
+            response = await connection.unary(rpc, request, timeout=left, repeatable=repeatable, begun=self._begun)
+        except FailedPreconditionError as error:
+            # It is said before anything is done. A loopback address may lead into a container, or to another host.
+            if error.reason != _REFUSED:
+                raise
+            self.take_back()
+            return await connection.unary(rpc, request, timeout=countdown.left(), repeatable=repeatable)
+        # Of several attempts, all but the last may still be read by a server.
+        self._over = self._attempts == 1
+        return response
+
+    def take_back(self) -> None:
+        """The server does not read segments: puts the bytes into the messages, and asks it no more."""
+        self._pool.close()
+        for message, segment, size in self._placed:
+            message.data = segment.read(size)
+
+    def _begun(self) -> None:
+        self._attempts += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for _, segment, _ in self._placed:
+            if self._over:
+                self._pool.give_back(segment)
+            else:
+                self._pool.drop(segment)
+        self._placed.clear()
