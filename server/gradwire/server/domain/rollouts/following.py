@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gradwire.server.domain.rollouts.rollout import Rollout
+from gradwire.server.domain.rollouts.rollout import Rollout, Spec
 from gradwire.server.errors import AlreadyExists, Unavailable
 
 _REMEMBERED = 4096  # request ids a tenant
+_REMEMBERED_ROLLOUTS = 65_536  # that all their answers name
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,13 @@ class Watch:
 
 
 class Requests:
-    """What requests that may be repeated were answered with."""
+    """What requests that may be repeated were answered with, of each its digest and the rollouts' names."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[object, tuple[str, ...]]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[bytes, tuple[str, ...]]] = OrderedDict()
+        self._num_rollouts = 0
 
-    def find(self, request_id: str, content: object) -> tuple[str, ...] | None:
+    def find(self, request_id: str, content: bytes) -> tuple[str, ...] | None:
         """Rollouts of an earlier answer. AlreadyExists when the request was another."""
         if not request_id or request_id not in self._known:
             return None
@@ -83,13 +86,31 @@ class Requests:
             raise AlreadyExists("REQUEST_ID_REUSED", f"request id {request_id!r} was used for another request")
         return ids
 
-    def keep(self, request_id: str, content: object, ids: Iterable[str]) -> None:
+    def keep(self, request_id: str, content: bytes, ids: Iterable[str]) -> None:
         """Remember an answer; the oldest is forgotten."""
-        if request_id:
-            self._known[request_id] = (content, tuple(ids))
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+        if not request_id:
+            return
+        self.forget(request_id)
+        self._known[request_id] = (content, tuple(ids))
+        self._num_rollouts += len(self._known[request_id][1])
+        while len(self._known) > _REMEMBERED or (self._num_rollouts > _REMEMBERED_ROLLOUTS and len(self._known) > 1):
+            self.forget(next(iter(self._known)))
 
     def forget(self, request_id: str) -> None:
-        """The answer never arrived."""
-        self._known.pop(request_id, None)
+        """The answer never arrived, or is too old."""
+        _, ids = self._known.pop(request_id, (b"", ()))
+        self._num_rollouts -= len(ids)
+
+
+def content_of_open(job_id: int, specs: Iterable[Spec]) -> bytes:
+    """Digest of a request to open. The order of labels means nothing: a map on the wire has none."""
+    return _digest(job_id, [(replace(spec, labels={}), sorted(spec.labels.items())) for spec in specs])
+
+
+def content_of_collect(wanted: Wanted) -> bytes:
+    """Digest of a collector's wishes."""
+    return _digest(replace(wanted, groups=frozenset()), sorted(wanted.groups))
+
+
+def _digest(*parts: object) -> bytes:
+    return hashlib.sha256(repr(parts).encode()).digest()

@@ -9,7 +9,14 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from gradwire.server.domain.registry import AnyJob, SamplingJob
-from gradwire.server.domain.rollouts.following import Limits, Requests, Wanted, Watch
+from gradwire.server.domain.rollouts.following import (
+    Limits,
+    Requests,
+    Wanted,
+    Watch,
+    content_of_collect,
+    content_of_open,
+)
 from gradwire.server.domain.rollouts.rollout import Rollout, Spec
 from gradwire.server.errors import NotFound, ResourceExhausted
 
@@ -44,7 +51,7 @@ class Shelf:
 
     def open(self, job: SamplingJob, specs: Sequence[Spec], request_id: str) -> list[Rollout]:
         """Open rollouts, all or none. ResourceExhausted when there is no room."""
-        content = (job.job_id, tuple(map(repr, specs)))
+        content = content_of_open(job.job_id, specs)
         known = self._opens.find(request_id, content)
         if known is not None:
             return [self.get(rollout_id) for rollout_id in known]
@@ -139,7 +146,8 @@ class Shelf:
         """Ended rollouts, and those of them that are claimed for this collector now: no other one gets these, unless
         it names them.
         """
-        known = self._collects.find(wanted.request_id, wanted)
+        content = content_of_collect(wanted)
+        known = self._collects.find(wanted.request_id, content)
         if known is not None:
             return [self._rollouts[rollout_id] for rollout_id in known if rollout_id in self._rollouts], []
         found = await self._awaited(wanted)
@@ -149,7 +157,7 @@ class Shelf:
             self._collected[rollout.rollout_id] = self._ended.pop(rollout.rollout_id)
             self._expire_later(rollout)
             self._tell(rollout)
-        self._collects.keep(wanted.request_id, wanted, (rollout.rollout_id for rollout in found))
+        self._collects.keep(wanted.request_id, content, (rollout.rollout_id for rollout in found))
         return found, claimed
 
     def give_back(self, wanted: Wanted, claimed: Iterable[Rollout]) -> None:
