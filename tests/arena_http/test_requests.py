@@ -12,8 +12,9 @@ from gradwire.server.errors import Aborted, GradwireError, InvalidArgument
 from gradwire.server.http.arena.answers import Answer
 from gradwire.server.http.arena.npy import write_array
 from gradwire.server.http.arena.paths import Route, base_url, target_of
-from gradwire.server.http.arena.requests import action_request, json_object, predict_inputs, text_call
+from gradwire.server.http.arena.requests import action_request, predict_inputs, text_call
 from gradwire.server.http.arena.values import first_rows, read_value, write_value
+from gradwire.server.http.json_body import json_object
 
 ROW = write_array(np.zeros((1, 4), np.float32))
 ROWS = write_array(np.zeros((3, 4), np.float32))

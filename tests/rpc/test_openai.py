@@ -121,6 +121,8 @@ async def test_request_ids_of_callers_are_kept_when_they_are_fit(
         ("completions", rb'{"prompt": "a", "cache_salt": "\ud800"}'),
         ("chat/completions", rb'{"messages": [{"role": "user", "content": "\udfff"}]}'),
         ("completions", rb'{"prompt": "a", "temperature": 1e999}'),
+        ("completions", '{"prompt": "a"}'.encode("utf-16")),
+        ("completions", b'{"prompt": "' + b"a" * 300_000 + b'", "user": "\\ud800"}'),  # read in a thread
         ("completions", b'{"a":' * 50_000),
     ],
 )

@@ -131,3 +131,8 @@ class Unavailable(GradwireError):
     def __init__(self, reason: str, message: str, *, retry_after: timedelta | None = timedelta(seconds=1)) -> None:
         super().__init__(reason, message)
         self.retry_after = retry_after
+
+
+def draining() -> Unavailable:
+    """What new calls get, and those that would wait for long, while the server ends."""
+    return Unavailable("DRAINING", "the server is shutting down")

@@ -22,7 +22,7 @@ from gradwire.server.errors import (
     FieldViolation,
     InvalidArgument,
     NotFound,
-    Unavailable,
+    draining,
 )
 from gradwire.server.models.catalog import RecipeError
 from gradwire.server.models.resolve import ModelNotFoundError
@@ -138,7 +138,7 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
             while job.state not in _ENDED or not lines.empty():
                 message = await lines.get()
                 if message is None:
-                    raise Unavailable("DRAINING", "the server is shutting down")
+                    raise draining()
                 await context.write(job_pb2.WatchJobResponse(job=_encode(job), message=message))
         finally:
             job.unwatch(lines)

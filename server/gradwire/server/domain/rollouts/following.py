@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from gradwire.server.domain.rollouts.rollout import Rollout, Spec
-from gradwire.server.errors import AlreadyExists, Unavailable
+from gradwire.server.errors import AlreadyExists, draining
 
 _REMEMBERED = 4096  # request ids a tenant
 _REMEMBERED_ROLLOUTS = 65_536  # that all their answers name
@@ -67,7 +67,7 @@ class Watch:
         await self._news.wait()
         self._news.clear()
         if self._dismissed:
-            raise Unavailable("DRAINING", "the server is shutting down")
+            raise draining()
 
 
 class Requests:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,11 +12,10 @@ from gradwire.server.http.arena.paths import Route, Target
 from gradwire.server.http.arena.requests import parsed
 from gradwire.server.http.connect import negotiation
 from gradwire.server.http.connect.body import Body
+from gradwire.server.http.json_body import off_loop
 from gradwire.server.rpc.interceptors.step import Call
 
 T = TypeVar("T")
-_LONG_BYTES = 256 << 10
-"""Reading or writing more than this would hold up the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +37,7 @@ class Asked:
     async def read(self, parse: Callable[[Mapping[str, Any]], T]) -> T:
         """The body, as `parse` makes it of a JSON object."""
         data = await self.body.whole(negotiation.announced_length(self.call.metadata))
-        if len(data) > _LONG_BYTES:
-            return await asyncio.to_thread(lambda: parsed(data, parse))
-        return parsed(data, parse)
+        return await off_loop(len(data), lambda: parsed(data, parse))
 
     async def no_body(self) -> None:
         """Read what should be nothing: only then it is known when the caller leaves."""
@@ -57,8 +53,3 @@ class Asked:
             if name not in known:
                 raise InvalidArgument.at(name[:80], f"is not known; the query may have {', '.join(known)}")
         return given
-
-
-async def off_loop(size: int, work: Callable[[], T]) -> T:
-    """`work`, in a thread when it is about this many bytes or more than that loop should wait for."""
-    return await asyncio.to_thread(work) if size > _LONG_BYTES else work()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gradwire.server.errors import InvalidArgument, NotFound, PermissionDenied, Unavailable
+from gradwire.server.errors import NotFound, draining
 from gradwire.server.http.arena.answers import Answer
 from gradwire.server.http.arena.asked import Asked
 from gradwire.server.http.arena.errors import in_wire_terms
@@ -14,6 +14,7 @@ from gradwire.server.http.arena.paths import Route, looks_like_ours, method_name
 from gradwire.server.http.connect import negotiation
 from gradwire.server.http.connect.body import Body, BodyLimits
 from gradwire.server.http.connect.replies import Send
+from gradwire.server.http.refusals import foreign_name, wrong_verb
 from gradwire.server.http.works import Works
 from gradwire.server.rpc.interceptors.errors import shown
 from gradwire.server.rpc.interceptors.step import Call, Chain
@@ -48,17 +49,17 @@ class ArenaDoor:
         if target is None:
             await answer.fail(_no_such_path(scope["path"]))
         elif not self._guarded and not negotiation.names_this_host(headers):
-            await answer.fail(_foreign_name())
+            await answer.fail(foreign_name())
         elif (route := target.routes.get(scope["method"])) is None:
             verbs = ", ".join(target.routes)
-            await answer.fail(_wrong_verb(verbs), status=405, headers=[(b"allow", verbs.encode())])
+            await answer.fail(wrong_verb(verbs), status=405, headers=[(b"allow", verbs.encode())])
         else:
             peer = negotiation.peer_of(scope.get("client"))
             call = Call(method_name(route), peer, headers, forwarded=negotiation.is_forwarded(headers))
             body = Body(receive, limit=self._limits.max_bytes, patience_s=self._limits.patience_s, gzipped=False)
             asked = Asked(route, target, call, body, scope["scheme"], scope["query_string"])
             if not await self._works.run(self._work(asked, answer), body):
-                await answer.fail(Unavailable("DRAINING", "the server is shutting down"))
+                await answer.fail(draining())
 
     async def _work(self, asked: Asked, answer: Answer) -> None:
         try:
@@ -78,15 +79,4 @@ def _no_such_path(path: str) -> NotFound:
         path,
         f"nothing at {path[:200]}; a deployment has /status, /get_action, /predict, /generate, /generate_stream and "
         "/sessions, below /deployments/NAME",
-    )
-
-
-def _wrong_verb(verbs: str) -> InvalidArgument:
-    return InvalidArgument.at("", f"this path takes {verbs}", reason="WRONG_METHOD")
-
-
-def _foreign_name() -> PermissionDenied:
-    return PermissionDenied(
-        "FOREIGN_HOST",
-        "without tokens this server answers only to loopback names in the Host header, such as localhost",
     )

@@ -8,9 +8,10 @@ from typing import Any
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.inference import Inference
 from gradwire.server.http.arena.answers import Answer
-from gradwire.server.http.arena.asked import Asked, off_loop
+from gradwire.server.http.arena.asked import Asked
 from gradwire.server.http.arena.requests import action_request, predict_inputs
 from gradwire.server.http.arena.values import size_of, write_value
+from gradwire.server.http.json_body import off_loop
 
 
 async def act(inference: Inference, asked: Asked, answer: Answer) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,6 +11,7 @@ from gradwire.server.domain.inference import ActionRequest
 from gradwire.server.engines.acting import Value
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.http.arena.values import first_rows, read_value
+from gradwire.server.http.json_body import check_characters, check_escapes, json_object
 
 T = TypeVar("T")
 
@@ -30,21 +29,8 @@ def parsed(data: bytes, parse: Callable[[Mapping[str, Any]], T]) -> T:
     """A body, as `parse` makes it of a JSON object; raises InvalidArgument."""
     body = json_object(data)
     made = parse(body)  # first, as it knows where things are
-    if b"\\u" in data:
-        _whole_characters(json.dumps(body, ensure_ascii=False), "")
+    check_escapes(data, body)
     return made
-
-
-def json_object(data: bytes) -> dict[str, Any]:
-    """The body; raises InvalidArgument."""
-    try:
-        text = data.decode()  # json.loads would guess encodings, and take halves of characters
-        body = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument.at("", f"the body is no JSON: {error}", reason="NOT_JSON") from error
-    if not isinstance(body, dict):
-        raise InvalidArgument.at("", f"the body is a JSON {type(body).__name__}; it must be an object")
-    return body
 
 
 def action_request(body: Mapping[str, Any]) -> ActionRequest:
@@ -83,7 +69,7 @@ def text_call(body: Mapping[str, Any], *, streamed: bool) -> TextCall:
         at = name if streamed else f"prompts[{index}]"
         if not isinstance(prompt, str) or not prompt.strip():
             raise InvalidArgument.at(at, "must be a string that is not blank")
-        _whole_characters(prompt, at)
+        check_characters(prompt, at)
     session_id = body.get("session_id")
     if session_id is not None and (not isinstance(session_id, str) or not session_id.strip()):
         raise InvalidArgument.at(
@@ -130,7 +116,7 @@ def _check_param(name: str, value: Any) -> None:
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InvalidArgument.at(path, "must be a string or a list of strings")
         for text in texts:
-            _whole_characters(text, path)
+            check_characters(text, path)
     elif name not in _KNOWN:
         raise _unknown(path, name, _KNOWN)
 
@@ -153,23 +139,3 @@ def required(body: Mapping[str, Any], name: str) -> Any:
     if body.get(name) is None:
         raise InvalidArgument.at(name, "is required")
     return body[name]
-
-
-def _whole_characters(text: str, path: str) -> None:
-    """An escape may be half a character: it breaks tokenizers, logs and the answer itself."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = ord(error.object[error.start])
-        raise InvalidArgument.at(path, f"holds half a character: \\u{half:04x} stands without its pair") from None
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text[:40]} is too large for a number")
-    return value
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")

@@ -18,9 +18,8 @@ from gradwire.server.errors import (
     DeadlineExceeded,
     GradwireError,
     InvalidArgument,
-    PermissionDenied,
-    Unavailable,
     Unimplemented,
+    draining,
 )
 from gradwire.server.http.connect import negotiation
 from gradwire.server.http.connect.body import Body
@@ -29,6 +28,7 @@ from gradwire.server.http.connect.context import CallAbortedError, HttpContext
 from gradwire.server.http.connect.methods import Method, MethodTable
 from gradwire.server.http.connect.negotiation import Form
 from gradwire.server.http.connect.replies import Reply, Send, send_failure
+from gradwire.server.http.refusals import foreign_name
 from gradwire.server.rpc.interceptors.errors import method_not_served, status_of
 from gradwire.server.rpc.interceptors.step import Call, Chain, answer_stream
 
@@ -55,7 +55,7 @@ class ConnectDoor:
         if method is None:
             await send_failure(send, to_status(method_not_served(scope["path"])), http=404)
         elif not self._guarded and not negotiation.names_this_host(headers):
-            await send_failure(send, to_status(_foreign_name()))
+            await send_failure(send, to_status(foreign_name()))
         elif scope["method"] != "POST":
             await send_failure(send, to_status(_only_post()), http=405, headers=((b"allow", b"POST"),))
         elif (form := negotiation.forms(method).get(negotiation.content_type(headers))) is None:
@@ -90,7 +90,7 @@ class ConnectDoor:
                 work.cancel()
                 await asyncio.wait({work})
             if work.cancelled() and not body.left:
-                await _last_words(reply, to_status(_late() if late else _closing()))
+                await _last_words(reply, to_status(_late() if late else draining()))
         finally:
             self._works.discard(work)
             work.cancel()
@@ -159,18 +159,6 @@ async def _last_words(reply: Reply, status: status_pb2.Status) -> None:
 
 def _late() -> DeadlineExceeded:
     return DeadlineExceeded("CALL_TIMEOUT", "the call's deadline passed; Connect-Timeout-Ms gives it more")
-
-
-def _closing() -> Unavailable:
-    return Unavailable("DRAINING", "the server is shutting down")
-
-
-def _foreign_name() -> PermissionDenied:
-    return PermissionDenied(
-        "FOREIGN_HOST",
-        "without tokens this server answers only to loopback names in the Host header, such as localhost; "
-        "web pages could reach it by other names. Configure [[tokens]] to call it by another",
-    )
 
 
 def _only_post() -> Unimplemented:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,14 +14,16 @@ from gradwire.server.domain.openai import answer
 from gradwire.server.domain.registry import SamplingJob
 from gradwire.server.domain.sampling import cache_salt
 from gradwire.server.engines.openai import Endpoint, OpenAiCall
-from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, PermissionDenied, Unavailable
+from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, draining
 from gradwire.server.http.connect import negotiation
 from gradwire.server.http.connect.body import Body, BodyLimits
 from gradwire.server.http.connect.replies import Send
+from gradwire.server.http.json_body import check_escapes, json_object, off_loop
 from gradwire.server.http.openai.errors import body_of, headers_of, status_of
 from gradwire.server.http.openai.paths import Target, rollout_of, target_of
 from gradwire.server.http.openai.profiles import DOCUMENTED, PROFILES, READERS
 from gradwire.server.http.openai.recording import Recorder
+from gradwire.server.http.refusals import foreign_name, wrong_verb
 from gradwire.server.http.works import Works
 from gradwire.server.rpc.interceptors.errors import shown
 from gradwire.server.rpc.interceptors.step import Call, Chain
@@ -59,9 +60,9 @@ class OpenAiDoor:
         if target is None:
             await reply.fail(_no_such_path(scope["path"]))
         elif not self._guarded and not negotiation.names_this_host(headers):
-            await reply.fail(_foreign_name())
+            await reply.fail(foreign_name())
         elif scope["method"] != target.verb:
-            await reply.fail(_wrong_verb(target), status=405)
+            await reply.fail(wrong_verb(target.verb), status=405)
         else:
             await self._answer(target, scope, headers, receive, reply)
 
@@ -71,7 +72,7 @@ class OpenAiDoor:
         body = Body(receive, limit=self._limits.max_bytes, patience_s=self._limits.patience_s, gzipped=False)
         query = scope.get("query_string", b"")
         if not await self._works.run(self._work(target, call, body, reply, query), body):
-            await reply.fail(Unavailable("DRAINING", "the server is shutting down"))
+            await reply.fail(draining())
 
     async def _work(self, target: Target, call: Call, body: Body, reply: _Answer, query: bytes) -> None:
         try:
@@ -83,7 +84,7 @@ class OpenAiDoor:
                     await reply.json(_models(job, target))
                     return
                 profile = self._reader(call)
-                content = _read(data, profile, target)
+                content = await off_loop(len(data), lambda: _read(data, profile, target))
                 sampled = self._call(job, content, reply.request_id, profile)
                 if rollout is None:
                     await _sample(job, target.endpoint, content, sampled, reply)
@@ -188,29 +189,9 @@ def _adapter(job: SamplingJob, body: dict[str, Any], tenant: str) -> str:
 
 def _read(data: bytes, profile: str, target: Target) -> dict[str, Any]:
     assert target.endpoint is not None
-    try:
-        body = json.loads(data, parse_constant=_no_constant, parse_float=_finite)
-        # An escape may be half a character: it breaks tokenizers, logs and the answer itself.
-        json.dumps(body, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        text = f"the body holds half a character: \\u{ord(error.object[error.start]):04x} stands without its pair"
-        raise InvalidArgument.at("", text, reason="NOT_JSON") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument.at("", f"the body is no JSON: {error}", reason="NOT_JSON") from error
-    if not isinstance(body, dict):
-        raise InvalidArgument.at("", f"the body is a JSON {type(body).__name__}; it must be an object")
+    body = json_object(data)
+    check_escapes(data, body)
     return READERS[profile](target.endpoint, body)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text[:40]} is too large for a number")
-    return value
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
 
 
 def _models(job: SamplingJob, target: Target) -> Mapping[str, Any]:
@@ -227,15 +208,4 @@ def _models(job: SamplingJob, target: Target) -> Mapping[str, Any]:
 def _no_such_path(path: str) -> NotFound:
     return NotFound(
         "path", path, f"nothing at {path[:200]}; there is /v1/models, /v1/completions, /v1/chat/completions"
-    )
-
-
-def _wrong_verb(target: Target) -> InvalidArgument:
-    return InvalidArgument.at("", f"this path takes {target.verb}", reason="WRONG_METHOD")
-
-
-def _foreign_name() -> PermissionDenied:
-    return PermissionDenied(
-        "FOREIGN_HOST",
-        "without tokens this server answers only to loopback names in the Host header, such as localhost",
     )

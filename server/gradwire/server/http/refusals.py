@@ -1,0 +1,19 @@
+"""Why a request is refused before it reaches a call, whatever API it is of."""
+
+from __future__ import annotations
+
+from gradwire.server.errors import InvalidArgument, PermissionDenied
+
+
+def foreign_name() -> PermissionDenied:
+    """The Host header names another host, and nobody sends tokens here."""
+    return PermissionDenied(
+        "FOREIGN_HOST",
+        "without tokens this server answers only to loopback names in the Host header, such as localhost; "
+        "web pages could reach it by other names. Configure [[tokens]] to call it by another",
+    )
+
+
+def wrong_verb(verbs: str) -> InvalidArgument:
+    """The path takes other HTTP methods."""
+    return InvalidArgument.at("", f"this path takes {verbs}", reason="WRONG_METHOD")
