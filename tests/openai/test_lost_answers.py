@@ -62,7 +62,8 @@ async def test_a_client_that_retries_by_itself_is_trained_on_once(server: Server
                 )  # fmt: skip
             calls = (await rollout.get(with_tokens=True)).calls
         assert seen == [503, 200, 200]
-        # Under a name it is sampled once. Without one it is sampled again, and the answer that was lost is marked.
+        # Under a name it is sampled once. Without one it is sampled again, for the proxy had read what it lost; and the
+        # answer that was lost is marked.
         assert [(call.status, call.num_retries) for call in calls] == (
             [(DONE, 1)] if named else [(RETRIED, 1), (DONE, 2)]
         )

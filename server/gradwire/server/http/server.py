@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 
 from gradwire.server.config import TlsSettings, split_address
 from gradwire.server.http.connect.door import ConnectDoor
+from gradwire.server.http.delivery import SCOPE_KEY, Delivery, unread
 
 _HEAD_S = 30.0  # seconds for the head of a request
 _KEEP_ALIVE_S = 120  # seconds without a request; clients give up idle connections earlier
@@ -25,13 +26,29 @@ _PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """uvicorn's, which by itself waits for ever for the head of a request, and for a body that nobody reads."""
+    """uvicorn's, which by itself waits for ever for the head of a request, and for a body that nobody reads.
+
+    It tells of each answer whether it was delivered: a peer that sends its next request has read what came before.
+    """
 
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._deliveries: list[Delivery] = []  # of requests in their order, as long as it is not known
         self._wait()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self.cycle is not None and self.cycle.response_complete:
+            self._settle(lost=False)
+        self._deliveries.append(Delivery())
+        self.scope["state"][SCOPE_KEY] = self._deliveries[-1]
+
+    def on_response_complete(self) -> None:
+        if self.pipeline:  # the next one was sent before this was read: nothing will tell
+            self._deliveries.pop(0).settle(False)
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -42,7 +59,16 @@ class PatientProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        ended = self.cycle is None or self.cycle.response_complete
+        closed_by_peer = self.cycle is not None and self.cycle.keep_alive
+        lost = not ended or exc is not None or (closed_by_peer and unread(self.transport))
         super().connection_lost(exc)
+        self._settle(lost)
+
+    def _settle(self, lost: bool) -> None:
+        for delivery in self._deliveries:
+            delivery.settle(lost)
+        self._deliveries.clear()
 
     def _wait(self) -> None:
         if self._waiting is None:

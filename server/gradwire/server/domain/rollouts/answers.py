@@ -3,128 +3,157 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
+from gradwire.server.domain.rollouts.answer import Answer
+from gradwire.server.domain.rollouts.requests import Request
 from gradwire.server.errors import AlreadyExists, Unavailable
 
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Names a request. `strict`: the same name with another content is a mistake, and not another request."""
-
-    name: str
-    content: str
-    strict: bool
-
-
-def key_of(headers: Mapping[str, str], request_id: str, endpoint: str, body: Mapping[str, Any]) -> Key | None:
-    """By Idempotency-Key, else by the request id that the client gave; None for a client that gives neither."""
-    text = json.dumps([endpoint, body], sort_keys=True, ensure_ascii=False)
-    content = hashlib.sha256(text.encode()).hexdigest()
-    name = headers.get("idempotency-key", "")[:256]
-    if name:
-        return Key(f"key:{name}", content, strict=True)
-    if headers.get("x-request-id") == request_id:
-        return Key(f"id:{request_id}:{content}", content, strict=False)
-    return None
-
-
-class Answer:
-    """The answer to one request, as far as it has come. Whole, or as lines of a stream."""
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self.whole: Mapping[str, Any] | None = None
-        self.num_bytes = 0
-        self._lines: list[str] = []
-        self._ended = False
-        self._error: Exception | None = None
-        self._news = asyncio.Event()
-
-    def put(self, answer: Mapping[str, Any]) -> None:
-        """The whole answer."""
-        self.whole = answer
-        self.num_bytes = len(json.dumps(answer))
-        self._tell()
-
-    def add(self, line: str) -> None:
-        """The next line of a stream."""
-        self._lines.append(line)
-        self.num_bytes += len(line)
-        self._tell()
-
-    def end(self, error: Exception | None = None) -> None:
-        """It is complete, or was given up for `error`."""
-        self._ended, self._error = True, error
-        self._tell()
-
-    @property
-    def complete(self) -> bool:
-        """Nothing is missing."""
-        return self.whole is not None or (self._ended and self._error is None)
-
-    async def again(self) -> Mapping[str, Any] | AsyncIterator[str]:
-        """The same answer for another reader, who follows the first. Raises what the first one raised."""
-        while self.whole is None and not self._lines and not self._ended:
-            await self._news.wait()
-        if self.whole is not None:
-            return self.whole
-        if self._error is not None:
-            raise self._error
-        return self._follow()
-
-    async def _follow(self) -> AsyncIterator[str]:
-        sent = 0
-        while True:
-            news = self._news
-            while sent < len(self._lines):
-                sent += 1
-                yield self._lines[sent - 1]
-            if self._ended:
-                break
-            await news.wait()
-        if self._error is not None:
-            raise self._error
-
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+RETRY_WITHIN_S = 15.0  # OpenAI's clients wait up to 8 s between attempts, and up to 5 s for a connection
 
 
 class Answers:
-    """Those of a rollout. Only such as were given are kept: what failed is asked anew."""
+    """Those of a rollout. Only such as were given are kept: what failed is asked anew.
 
-    def __init__(self) -> None:
-        self._kept: dict[str, Answer] = {}
+    One with a name is kept as long as the rollout is open, any other until its reader has it. One that was lost, so
+    that nobody has it, is made to its end and waits `RETRY_WITHIN_S` for a reader; a stream is not, for its reader may
+    have had enough. `hold` is told how many more bytes are kept.
+    """
 
-    def find(self, key: Key | None) -> Answer | None:
+    def __init__(self, hold: Callable[[int], None]) -> None:
+        self._hold = hold
+        self._kept: set[Answer] = set()
+        self._named: dict[str, Answer] = {}
+        self._twins: dict[str, dict[Answer, None]] = {}  # whose retries are counted, the oldest first
+
+    def find(self, request: Request) -> Answer | None:
         """That of the same request. AlreadyExists for another request of the same name."""
-        kept = self._kept.get(key.name) if key is not None else None
-        if kept is None or key is None:
-            return None
-        if kept.key.content != key.content:
+        kept = self._named.get(request.name)
+        if kept is not None and kept.request.content != request.content:
             raise AlreadyExists("IDEMPOTENCY_KEY_REUSED", "this Idempotency-Key was sent with another request before")
-        return kept
+        return kept or self._lost(request)
 
-    def begin(self, key: Key) -> Answer:
+    def _lost(self, request: Request) -> Answer | None:
+        """One that nobody got, of an earlier attempt.
+
+        Equal requests are common where several answers are wanted, and which of them is sent again is unknown. But
+        they are alike, and each answer that was lost is given to one of them.
+        """
+        found = [
+            answer
+            for answer in self._twins.get(request.twin, ())
+            if answer.lost and request.retries and (answer.retries or 0) < request.retries
+        ]
+        return max(found, key=lambda answer: answer.retries or 0, default=None)
+
+    def begin(self, request: Request) -> Answer:
         """Room for the answer to a new request."""
-        answer = self._kept[key.name] = Answer(key)
+        answer = Answer(request, self._hold)
+        self._kept.add(answer)
+        if request.retries is not None:
+            self._twins.setdefault(request.twin, {})[answer] = None
         return answer
+
+    def read(self, answer: Answer, request: Request) -> Reading:
+        """A reader of it, from now on. It is lost no more."""
+        if request.name and answer in self._kept:
+            self._named[request.name] = answer
+            answer.names.add(request.name)
+        answer.claim(request.retries)
+        return Reading(self, answer)
 
     def drop(self, answer: Answer, error: Exception | None) -> None:
         """It was given up, unless it was complete by then; whoever follows it is told so."""
         if answer.complete:
             return
-        if self._kept.get(answer.key.name) is answer:
-            del self._kept[answer.key.name]
+        self.forget(answer)
         answer.end(error or Unavailable("FIRST_ATTEMPT_LEFT", "the attempt that was being served was given up"))
 
-    def clear(self) -> int:
-        """Forget all; the bytes that they took."""
-        size = sum(answer.num_bytes for answer in self._kept.values())
-        self._kept.clear()
-        return size
+    def wait_for_retry(self, answer: Answer) -> None:
+        """Nobody reads it any more, and the last one who did lost it."""
+        if answer.can_wait and answer in self._kept:
+            answer.lose(asyncio.get_running_loop().call_later(RETRY_WITHIN_S, self.give_up, answer))
+        else:
+            self.give_up(answer)
+
+    def settle_later(self, answer: Answer) -> None:
+        """It has gone out to its reader: if it was lost, that is known soon."""
+        if not answer.names:
+            answer.expire(asyncio.get_running_loop().call_later(RETRY_WITHIN_S, self.forget, answer))
+
+    def give_up(self, answer: Answer) -> None:
+        """Nobody asks for it any more. One that somebody had, and that has a name, is kept all the same."""
+        if not (answer.names and answer.complete and answer.taken.is_set()):
+            self.forget(answer)
+        answer.give_up()
+
+    def forget(self, answer: Answer) -> None:
+        """Keep it no more."""
+        if answer not in self._kept:
+            return
+        self._kept.discard(answer)
+        for name in answer.names:
+            del self._named[name]
+        twins = self._twins.get(answer.request.twin, {})
+        twins.pop(answer, None)
+        if not twins:
+            self._twins.pop(answer.request.twin, None)
+        answer.release()
+
+    def clear(self) -> None:
+        """Forget all; those that nobody reads are given up."""
+        for answer in list(self._kept):
+            if answer.lost:
+                answer.give_up()
+            self.forget(answer)
+
+
+class Reading:
+    """One reader of an answer."""
+
+    def __init__(self, answers: Answers, answer: Answer) -> None:
+        self._answers = answers
+        self._answer = answer
+        self._over = False
+        self._lost = False
+
+    def sent(self) -> bool:
+        """All of it went out; False when it is known by now that it was lost."""
+        if self._lost:
+            return False
+        self._answer.taken.set()
+        if not self._over:
+            self._answers.settle_later(self._answer)
+        return True
+
+    def settle(self, lost: bool) -> None:
+        """It is known whether its reader has it."""
+        self._lost = lost
+        self._answer.delivered |= not lost
+        if self._leave():
+            if lost:
+                self._answers.wait_for_retry(self._answer)
+            elif not self._answer.names:
+                self._answers.forget(self._answer)
+
+    def failed(self) -> None:
+        """There is nothing to read."""
+        self._leave()
+
+    async def left(self) -> None:
+        """Its reader stopped. Returns when the answer that it left has another reader, or is given up."""
+        if self._leave():  # and not because its connection broke
+            self._answers.give_up(self._answer)
+        try:
+            await self._answer.rest()
+        except asyncio.CancelledError:
+            self._answers.give_up(self._answer)
+            raise
+
+    def _leave(self) -> bool:
+        """Whether it was the last reader."""
+        if self._over:
+            return False
+        self._over = True
+        self._answer.num_readers -= 1
+        return self._answer.num_readers == 0

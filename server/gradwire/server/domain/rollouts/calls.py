@@ -73,6 +73,7 @@ class Call:
         self.status = CallStatus.RUNNING
         self.error = ""
         self.server_failed = False
+        self.unread = False  # its reader left before there was anything to read
         self.exchanges: dict[int, Exchange] = {}
         self.params = asked.params
 

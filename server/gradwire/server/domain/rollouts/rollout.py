@@ -80,7 +80,7 @@ class Rollout:
         self.job = job
         self.spec = spec
         self.calls: list[Call] = []
-        self.answers = Answers()
+        self.answers = Answers(self.hold)
         self.end: End | None = None
         self._asked: End | None = None  # by `finish`
         self.opened_at = time.time()
@@ -242,7 +242,8 @@ class Rollout:
             self._leave(self.calls[index])
             if task is not current and not self.calls[index].finished:  # else it only has its last lines to send
                 task.cancel()
-        self._note(-self.answers.clear())
+        self.answers.clear()
+        self._note()
 
     def _failed(self, call: Call, error: Exception) -> None:
         self._seal(call, CallStatus.FAILED, error.message if isinstance(error, GradwireError) else "internal error")
@@ -261,7 +262,8 @@ class Rollout:
 
     def _leave(self, call: Call) -> None:
         # What was sampled to its end was answered, whether or not its reader waited for the last line.
-        self._seal(call, CallStatus.DONE if call.finished else CallStatus.ABANDONED)
+        answered = call.finished and not call.unread
+        self._seal(call, CallStatus.DONE if answered else CallStatus.ABANDONED)
 
     def _seal(self, call: Call, status: CallStatus, error: str = "") -> None:
         call.seal(status, next(self._turns), error)

@@ -18,6 +18,7 @@ from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, dra
 from gradwire.server.http.connect import negotiation
 from gradwire.server.http.connect.body import Body, BodyLimits
 from gradwire.server.http.connect.replies import Send
+from gradwire.server.http.delivery import SCOPE_KEY, Delivery
 from gradwire.server.http.json_body import check_escapes, json_object, off_loop
 from gradwire.server.http.openai.errors import body_of, headers_of, status_of
 from gradwire.server.http.openai.paths import Target, rollout_of, target_of
@@ -55,7 +56,8 @@ class OpenAiDoor:
         """Answer one request."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         asked = headers.get("x-request-id", "")
-        reply = _Answer(send, asked if _REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex)
+        request_id = asked if _REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex
+        reply = _Answer(send, request_id, scope.get("state", {}).get(SCOPE_KEY) or Delivery())
         target = target_of(scope["path"])
         if target is None:
             await reply.fail(_no_such_path(scope["path"]))
@@ -119,8 +121,9 @@ class OpenAiDoor:
 class _Answer:
     """Writes with ASGI's `send`, once."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, delivery: Delivery) -> None:
         self.request_id = request_id
+        self.delivery = delivery
         self._send = send
         self._streams = False
         self._done = False

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import re
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gradwire.server.domain.caller import Caller
+from gradwire.server.domain.caller import Caller, current_caller
 from gradwire.server.domain.openai import answer
 from gradwire.server.domain.registry import JobRegistry, SamplingJob
-from gradwire.server.domain.rollouts.answers import Answer, key_of
-from gradwire.server.domain.rollouts.calls import Asked
+from gradwire.server.domain.rollouts.answer import Answer
+from gradwire.server.domain.rollouts.answers import Reading
+from gradwire.server.domain.rollouts.calls import Asked, Call
 from gradwire.server.domain.rollouts.placing import place
+from gradwire.server.domain.rollouts.requests import request_of, retries_of
 from gradwire.server.domain.rollouts.rollout import Rollout
 from gradwire.server.domain.rollouts.store import RolloutStore
-from gradwire.server.engines.openai import Endpoint, OpenAiCall
-
-_RETRY_COUNT = "x-stainless-retry-count"  # of the clients that are made for OpenAI's own API
+from gradwire.server.engines.openai import Endpoint, OpenAiCall, Reply
+from gradwire.server.errors import GradwireError
+from gradwire.server.http.delivery import Delivery
 
 
 class Replies(Protocol):
-    """Where an answer goes."""
+    """Where an answer goes, and whether it comes there."""
+
+    delivery: Delivery
 
     async def json(self, content: Mapping[str, Any]) -> None:
         """The whole of it."""
@@ -46,46 +50,82 @@ class Recorder:
         call: OpenAiCall, reply: Replies,
     ) -> None:  # fmt: skip
         """Answer a call, or give its first answer again."""
-        key = key_of(headers, call.request_id, endpoint, body)
-        kept = rollout.answers.find(key)
-        if kept is not None:
-            await _send(reply, await kept.again())
-            return
-        kept = rollout.answers.begin(key) if key is not None else None
-        try:
-            await self._record(rollout, headers, endpoint, body, call, reply, kept)
-        except BaseException as error:
-            if kept is not None:
-                rollout.answers.drop(kept, error if isinstance(error, Exception) else None)
-            raise
-
-    async def _record(
-        self, rollout: Rollout, headers: Mapping[str, str], endpoint: Endpoint, body: Mapping[str, Any],
-        call: OpenAiCall, reply: Replies, kept: Answer | None,
-    ) -> None:  # fmt: skip
         asked = Asked(
             call.request_id,
             endpoint,
             streamed=bool(body.get("stream")),
-            num_retries=_retries(headers),
+            num_retries=retries_of(headers) or 0,
             constrained=_constrained(body),
         )
+        caller = current_caller()
+        origin = caller.name, caller.user, call.cache_salt, call.fit_tokens
+        request = request_of(headers, call.request_id, endpoint, body, origin)
+        if request is None:
+            with rollout.recording(asked) as recorded:
+                await _send(reply, await _result(rollout, recorded, endpoint, body, call))
+            return
+        answers = rollout.answers
+        kept = answers.find(request)
+        if kept is None:
+            kept = answers.begin(request)
+            kept.task = asyncio.get_running_loop().create_task(_make(rollout, kept, asked, endpoint, body, call))
+        await _give(kept, answers.read(kept, request), reply)
+
+
+async def _result(
+    rollout: Rollout, recorded: Call, endpoint: Endpoint, body: Mapping[str, Any], call: OpenAiCall
+) -> Reply:
+    rollout.job.require_working()
+    observed = replace(call, observer=rollout.observer(recorded), settled=recorded.settle)
+    return await answer(rollout.job, endpoint, body, observed)
+
+
+async def _make(
+    rollout: Rollout, kept: Answer, asked: Asked, endpoint: Endpoint, body: Mapping[str, Any], call: OpenAiCall
+) -> None:
+    """Make an answer that is kept, in a task of its own: its first reader may leave, and the next one go on."""
+    try:
         with rollout.recording(asked) as recorded:
-            rollout.job.require_working()
-            observed = replace(call, observer=rollout.observer(recorded), settled=recorded.settle)
-            result = await answer(rollout.job, endpoint, body, observed)
+            kept.records(recorded)
+            result = await _result(rollout, recorded, endpoint, body, call)
             if isinstance(result, Mapping):
-                if kept is not None:
-                    kept.put(result)
-                    rollout.hold(kept.num_bytes)
-                await reply.json(result)
+                kept.put(result)
+                await kept.taken.wait()
             else:
-                await reply.stream(result if kept is None else _keeping(result, kept, rollout))
+                await _keep(result, kept)
+    except Exception as error:
+        rollout.answers.drop(kept, error)  # its readers raise it
+        if not kept.num_readers and not isinstance(error, GradwireError):
+            raise  # else nobody would hear of it
+    except asyncio.CancelledError:
+        rollout.answers.drop(kept, None)
+        raise
 
 
-def _retries(headers: Mapping[str, str]) -> int:
-    count = headers.get(_RETRY_COUNT, "")
-    return int(count) if re.fullmatch("[0-9]{1,4}", count) else 0
+async def _keep(lines: AsyncIterator[str], kept: Answer) -> None:
+    try:
+        async for line in lines:
+            kept.add(line)
+        kept.end()
+    finally:
+        close = getattr(lines, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _give(kept: Answer, reading: Reading, reply: Replies) -> None:
+    """Send what is kept, or is still being made. What was lost on its way stays here until it is asked for again."""
+    reply.delivery.then(reading.settle)
+    try:
+        await _send(reply, await kept.again())
+        if not reading.sent():
+            await reading.left()
+    except asyncio.CancelledError:
+        await reading.left()
+        raise
+    except Exception:
+        reading.failed()
+        raise
 
 
 def _constrained(body: Mapping[str, Any]) -> bool:
@@ -98,20 +138,7 @@ def _constrained(body: Mapping[str, Any]) -> bool:
     )
 
 
-async def _keeping(lines: AsyncIterator[str], kept: Answer, rollout: Rollout) -> AsyncIterator[str]:
-    try:
-        async for line in lines:
-            kept.add(line)
-            rollout.hold(len(line))
-            yield line
-        kept.end()
-    finally:
-        close = getattr(lines, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _send(reply: Replies, result: Mapping[str, Any] | AsyncIterator[str]) -> None:
+async def _send(reply: Replies, result: Reply) -> None:
     if isinstance(result, Mapping):
         await reply.json(result)
     else:
