@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from gradwire.client._convert.inference import put_value
 from gradwire.client._convert.tensors import Array, Placer, elements, is_torch
 from gradwire.client._core.rpc import Encoded, Request
+from gradwire.client._core.varint import varint
 from gradwire.v1 import inference_pb2, tensor_pb2
 
 LARGE_BYTES = 256 * 1024
@@ -50,13 +51,4 @@ def _encoded(request: Message, field: str, array: Array, dtype: str) -> Encoded:
 
 def _head(number: int, size: int) -> bytes:
     """What stands before `size` bytes of a field."""
-    return _varint(number << 3 | _BYTES) + _varint(size)
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+    return varint(number << 3 | _BYTES) + varint(size)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.nearest import check_names
 from gradwire.client._convert.tensors import is_torch, token_bytes
 from gradwire.v1 import sampling_params_pb2 as pb
 
@@ -58,9 +58,7 @@ def prompt_to_proto(value: Any, where: str) -> pb.Prompt:
 def _message(item: Any, where: str) -> pb.ChatMessage:
     if not isinstance(item, Mapping):
         raise TypeError(f"{where} is a {type(item).__name__}; a chat message is {{'role': ..., 'content': ...}}")
-    for key in item:
-        if key not in ("role", "content"):
-            raise TypeError(unknown_name(f"{where} key", key, ("role", "content")))
+    check_names(f"{where} key", item, ("role", "content"), TypeError)
     if not isinstance(item.get("role"), str) or not isinstance(item.get("content"), str):
         raise TypeError(f"{where} needs a role and a content, both text")
     return pb.ChatMessage(role=encodable(item["role"], where), content=encodable(item["content"], where))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradwire.client._convert.enums import enum_from_proto
-from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.nearest import check_names
 from gradwire.client._convert.sampling import params_from_proto, spans_from_proto
 from gradwire.client._convert.tensors import float32_from_bytes, int32_from_bytes
 from gradwire.client._convert.times import duration, moment, seconds
@@ -51,10 +51,7 @@ def rollout_ids(rollouts: RolloutRef | Sequence[RolloutRef]) -> list[str]:
 def spec_to_proto(spec: RolloutSpec | Mapping[str, Any]) -> pb.RolloutSpec:
     """A spec. TypeError names the key nearest to an unknown one."""
     if isinstance(spec, Mapping):
-        names = {field.name for field in fields(RolloutSpec)}
-        for key in spec:
-            if key not in names:
-                raise TypeError(unknown_name("key", key, names))
+        check_names("rollout key", spec, [field.name for field in fields(RolloutSpec)], TypeError)
         spec = RolloutSpec(**spec)
     return pb.RolloutSpec(
         task_id=spec.task_id,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from google.protobuf.message import Message
 
 from gradwire.client._convert.messages import as_mapping
-from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.nearest import check_names
 from gradwire.client._convert.structs import struct_to_proto
 from gradwire.client._convert.tensors import (
     Array,
@@ -61,9 +61,7 @@ def batch_to_proto(batch: TrainingBatchLike) -> training_pb2.TrainingBatch:
     """A TrainingBatch. TypeError or ValueError names the column and what would fit."""
     columns = {key: value for key, value in as_mapping(batch, "batch").items() if value is not None}
     known = training_pb2.TrainingBatch.DESCRIPTOR.fields_by_name
-    for key in columns:
-        if key not in known:
-            raise TypeError(unknown_name("batch column", key, known))
+    check_names("batch column", columns, known, TypeError)
     if "input_ids" not in columns:
         raise ValueError("batch.input_ids is missing; it is the one required column")
     given = columns.pop("input_ids")

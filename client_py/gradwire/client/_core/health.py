@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from gradwire.client._core.varint import varint
+
 CHECK = "/grpc.health.v1.Health/Check"
 
 
@@ -23,7 +25,7 @@ class Health(StrEnum):
 def encode_check(service: str) -> bytes:
     """A HealthCheckRequest."""
     name = service.encode()
-    return b"\x0a" + _varint(len(name)) + name if name else b""
+    return b"\x0a" + varint(len(name)) + name if name else b""
 
 
 def decode_check(data: bytes) -> Health:
@@ -31,12 +33,3 @@ def decode_check(data: bytes) -> Health:
     status = data[1] if len(data) >= 2 and data[0] == 0x08 else 0
     known = list(Health)
     return known[status] if status < len(known) else Health.UNKNOWN
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

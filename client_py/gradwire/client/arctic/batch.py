@@ -10,13 +10,13 @@ alone marks tokens where they stand, and is shifted here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.nearest import check_names
 from gradwire.client._convert.tensors import Array, elements, is_torch
 from gradwire.client.types.training import TrainingBatch
 
@@ -72,7 +72,7 @@ def decode_batch(batch: object) -> DecodedBatch:
     """`batch` in either form. ValueError names a key that is unknown, and the nearest that is known."""
     if not isinstance(batch, Mapping):
         raise ValueError(f'batch is a {type(batch).__name__}; it is a dict of "args", "kwargs" and "context"')
-    _check(batch, _FORMS, "batch")
+    check_names("batch key", batch, _FORMS)
     if "batch" in batch and ("args" in batch or "kwargs" in batch):
         raise ValueError('batch has both "batch" and "args" or "kwargs"; the first is a form of its own')
     if "batch" in batch:
@@ -80,7 +80,7 @@ def decode_batch(batch: object) -> DecodedBatch:
     else:
         columns, warnings = _model_inputs(batch.get("args"), batch.get("kwargs"))
     context = _mapping(batch.get("context"), "batch.context")
-    _check(context, [name for name in _COLUMNS if name not in _PLACES], "batch.context")
+    check_names("batch.context key", context, [name for name in _COLUMNS if name not in _PLACES])
     columns.update({key: value for key, value in context.items() if value is not None})
     if columns.get("input_ids") is None:
         raise ValueError('batch has no input_ids; they are the first of "args"')
@@ -94,7 +94,7 @@ def _model_inputs(args: object, kwargs: object) -> tuple[dict[str, Any], list[st
     if not isinstance(positional, Sequence) or isinstance(positional, str) or len(positional) > len(_PLACES):
         raise ValueError(f"batch.args is a list of at most {len(_PLACES)}: {', '.join(_PLACES)}")
     given = _mapping(kwargs, "batch.kwargs")
-    _check(given, _MODEL_KEYS, "batch.kwargs")
+    check_names("batch.kwargs key", given, _MODEL_KEYS)
     columns = dict(zip(_PLACES, positional, strict=False))
     for key in _PLACES:
         if key in given and key in columns:
@@ -110,7 +110,7 @@ def _model_inputs(args: object, kwargs: object) -> tuple[dict[str, Any], list[st
 
 
 def _payload(values: Mapping[str, Any]) -> dict[str, Any]:
-    _check(values, _PAYLOAD, "batch.batch")
+    check_names("batch.batch key", values, _PAYLOAD)
     columns: dict[str, Any] = {}
     for key, value in values.items():
         name = _PAYLOAD_NAMES.get(key, key)
@@ -172,7 +172,7 @@ def _drop_positions(columns: dict[str, Any]) -> None:
 
 
 def _meta(meta: Mapping[str, Any], decoded: DecodedBatch) -> None:
-    _check(meta, (*_USED_META, *_LOSS_META, *_MOOT_META), "batch.meta")
+    check_names("batch.meta key", meta, (*_USED_META, *_LOSS_META, *_MOOT_META))
     decoded.meta.update({key: meta[key] for key in _USED_META if meta.get(key) is not None})
     decoded.warnings += [
         f"batch.meta.{key} has no effect: the loss is told its options in processing.config"
@@ -187,9 +187,3 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{where} is a {type(value).__name__}; it is a dict")
     return value
-
-
-def _check(values: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    for key in values:
-        if key not in known:
-            raise ValueError(unknown_name(f"{where} key", key, known))

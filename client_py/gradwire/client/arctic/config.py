@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.nearest import check_names
 
 Backend = Literal["local", "dss-platform", "remote"]
 CommProtocol = Literal["grpc", "http", "ray"]
@@ -116,9 +116,7 @@ class ArcticRLClientConfig(BaseModel):
     @classmethod
     def _known_fields(cls, values: Any) -> Any:
         if isinstance(values, Mapping):
-            for key in values:
-                if key not in cls.model_fields:
-                    raise ValueError(unknown_name("field", key, cls.model_fields))
+            check_names("field", values, cls.model_fields)
         return values
 
     @model_validator(mode="after")

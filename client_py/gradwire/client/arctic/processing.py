@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.nearest import check_names, unknown_name
 from gradwire.client.arctic.batch import DecodedBatch
 
 _KEYS = ("loss_fn", "config", "post")
@@ -45,9 +45,7 @@ def decode_processing(processing: object, batch: DecodedBatch, temperature: floa
         given = {}
     if not isinstance(given, Mapping):
         raise ValueError(f"processing is a {type(given).__name__}; it is a dict of {', '.join(_KEYS)}")
-    for key in given:
-        if key not in _KEYS:
-            raise ValueError(unknown_name("processing key", key, _KEYS))
+    check_names("processing key", given, _KEYS)
     loss, config = given.get("loss_fn"), given.get("config")
     if loss is not None and not isinstance(loss, str):
         raise ValueError(f"processing.loss_fn is a {type(loss).__name__}; it is a name, such as 'grpo'")

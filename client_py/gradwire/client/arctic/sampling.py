@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.nearest import check_names
 from gradwire.client.arctic.base import ArcticRLBase
 from gradwire.client.arctic.results import (
     Result,
@@ -139,9 +139,7 @@ class ArcticRLSampling(ArcticRLBase):
         Returns as there; `status` is "ready", "weights_ready" or "already_ready".
         """
         chosen = [tags] if isinstance(tags, str) else list(_TAGS if tags is None else tags)
-        for tag in chosen:
-            if tag not in _TAGS:
-                raise ValueError(unknown_name("tags", tag, _TAGS))
+        check_names("tags", chosen, _TAGS)
         if not chosen:
             raise ValueError(f"tags is empty; it is None for all, or some of {', '.join(_TAGS)}")
         part = chosen[0] if len(set(chosen)) == 1 else None

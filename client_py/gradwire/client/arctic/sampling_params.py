@@ -11,7 +11,7 @@ from gradwire.client.types.sampling import SamplingParams
 
 _OURS = tuple(field.name for field in fields(SamplingParams))
 _NAMES = {"logprobs": "log_probs", "prompt_logprobs": "prompt_log_probs"}
-# vLLM's guided decoding is structured_output here.
+# vLLM's, at the values that ask for nothing.
 _MOOT = {"detokenize": True, "spaces_between_special_tokens": True, "output_kind": None, "best_of": None}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.nearest import check_names
 
 
 class LLMParams(BaseModel):
@@ -41,9 +41,7 @@ class LLMParams(BaseModel):
     @classmethod
     def _known_names(cls, values: Any) -> Any:
         if isinstance(values, dict):
-            for name in values:
-                if name not in cls.model_fields:
-                    raise ValueError(unknown_name("LLM parameter", name, cls.model_fields))
+            check_names("LLM parameter", values, cls.model_fields)
         return values
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._convert.nearest import check_names
 from gradwire.client.arena.models import LLMParams
 from gradwire.client.types.sampling import SamplingParams
 
@@ -20,10 +20,7 @@ def sampling_params(base: LLMParams, override: LLMParams | Mapping[str, Any] | N
     TypeError names the key nearest to an unknown one, and two keys of one meaning.
     """
     given = override.model_dump(exclude_unset=True) if isinstance(override, LLMParams) else dict(override or {})
-    known = _OTHERS | set(LLMParams.model_fields)
-    for name in given:
-        if name not in known:
-            raise TypeError(unknown_name("params key", name, known))
+    check_names("params key", given, _OTHERS | set(LLMParams.model_fields), TypeError)
     if {"max_tokens", "max_new_tokens"} <= given.keys():
         raise TypeError("params: max_tokens and max_new_tokens are the same; give one of them")
     merged = {name: value for name, value in {**base.model_dump(), **given}.items() if value is not None}
