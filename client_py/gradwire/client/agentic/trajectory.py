@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradwire.client.agentic.outcomes import outcome_of
+from gradwire.client.agentic.returns import discounted
 from gradwire.client.agentic.segments import Segment
 
 if TYPE_CHECKING:
@@ -160,10 +161,10 @@ def discounted_returns(steps: list[Step], gamma: float = 1.0) -> list[float]:
     """
     if not 0 <= gamma <= 1:
         raise ValueError(f"gamma is {gamma}; a discount is from 0 to 1")
-    after = 0.0
-    for step in reversed(steps):
-        after = step.mc_return = float(step.reward) + gamma * after
-    return [step.mc_return for step in steps]
+    returns = discounted([float(step.reward) for step in steps], gamma)
+    for step, value in zip(steps, returns, strict=True):
+        step.mc_return = value
+    return returns
 
 
 def check_trainable(trajectory: Trajectory) -> None:

@@ -14,7 +14,7 @@ from gradwire.client.aio.streams import AsyncReplyStream
 from gradwire.client.arena.errors import ArenaInferenceError, arena_errors
 from gradwire.client.arena.models import LLMCompletionResult, TokenUsage
 from gradwire.client.arena.results import completion_of, usage_of
-from gradwire.client.sync.portal import Portal
+from gradwire.client.sync.base import Stream
 from gradwire.client.types.sampling import StreamDelta
 
 T = TypeVar("T")
@@ -116,34 +116,14 @@ class AsyncTextStream:
         return self._stream
 
 
-class TextStream:
+class TextStream(Stream[str]):
     """As AsyncTextStream, for plain code: an iterator of pieces."""
 
-    def __init__(self, stream: AsyncTextStream, loop: Portal) -> None:
-        self._async = stream
-        self._loop = loop
+    _async: AsyncTextStream
 
     def __iter__(self) -> Self:
+        """Itself, as an iterator is documented: leaving a `for` ends nothing, and another one goes on."""
         return self
-
-    def __next__(self) -> str:
-        try:
-            return self._loop.run(self._async.__anext__())
-        except StopAsyncIteration:
-            raise StopIteration from None
-
-    def __enter__(self) -> Self:
-        self._loop.run(self._async.__aenter__())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.cancel()
-
-    def cancel(self) -> None:
-        """Ends the reply and frees its place in the engine; what came is kept in the session. Again is fine."""
-        self._async.cancel()
 
     def result(self) -> LLMCompletionResult:
         """Reads to the end; the same as `generate` gives, pieces already read included."""

@@ -5,22 +5,32 @@ Knows: iteration, `with`, and that breaking out of a `for` ends the call. Does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from gradwire.client.aio.streams import AsyncStream
 from gradwire.client.sync.portal import Portal
 
 Item = TypeVar("Item")
+Item_co = TypeVar("Item_co", covariant=True)
+
+
+class Async(Protocol[Item_co]):
+    """The part of an async stream that its twin needs."""
+
+    def __anext__(self) -> Coroutine[Any, Any, Item_co]: ...
+
+    def __aenter__(self) -> Coroutine[Any, Any, object]: ...
+
+    def cancel(self) -> None: ...
 
 
 class Stream(Generic[Item]):
     """Items of a call, as they come. Errors of the call are raised where it is read."""
 
-    _async: AsyncStream[Item]
+    _async: Async[Item]
 
-    def __init__(self, stream: AsyncStream[Item], loop: Portal) -> None:
+    def __init__(self, stream: Async[Item], loop: Portal) -> None:
         self._async = stream
         self._loop = loop
 

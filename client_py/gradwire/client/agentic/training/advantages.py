@@ -1,4 +1,4 @@
-"""Returns and advantages, on plain arrays of float64.
+"""Advantages, on plain arrays of float64.
 
 Knows: the formulas. Does not know: trajectories, tokens or rows.
 """
@@ -15,15 +15,6 @@ Float64Array = npt.NDArray[np.float64]
 Baseline = Literal["mean", "leave_one_out"]
 Scale = Literal["std", "none"]
 STD_FLOOR = 1e-6
-
-
-def discounted(rewards: Sequence[float], gamma: float) -> Float64Array:
-    """float64 [T]: G_t = r_t + gamma G_{t+1}, the Monte Carlo return of each step (Sutton and Barto, eq. 3.9)."""
-    returns = np.zeros(len(rewards))
-    after = 0.0
-    for place in reversed(range(len(rewards))):
-        after = returns[place] = rewards[place] + gamma * after
-    return returns
 
 
 def group_advantages(

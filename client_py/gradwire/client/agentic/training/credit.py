@@ -10,7 +10,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gradwire.client.agentic.training.advantages import Float64Array, discounted, group_advantages
+from gradwire.client.agentic.returns import discounted
+from gradwire.client.agentic.training.advantages import Float64Array, group_advantages
 from gradwire.client.agentic.training.options import Options
 from gradwire.client.agentic.training.samples import Sample
 
@@ -57,7 +58,7 @@ def _returns(sample: Sample, gamma: float | None) -> Float64Array:
         # Only the run was rewarded: for its end.
         rewards = [0.0] * turns
         rewards[-1:] = [sample.reward or 0.0] * bool(turns)
-    return discounted(rewards, gamma)
+    return np.asarray(discounted(rewards, gamma), np.float64)
 
 
 def _num_turns(sample: Sample) -> int:
