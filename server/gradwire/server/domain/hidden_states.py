@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import numpy as np
-
-from gradwire.server.engines.acting import Value
+from gradwire.server.engines.acting import Value, num_bytes
 
 Key: TypeAlias = tuple[str, str, str, str]
 """Instance of the deployment, tenant, user, session."""
@@ -81,7 +79,7 @@ class HiddenStates:
         if kept.value is None and not kept.callers:
             self._drop(key)  # nothing to keep: the call failed, or the policy has no state
             return
-        size = _size_of(kept.value)
+        size = num_bytes(kept.value)
         self._nbytes += size - kept.nbytes
         kept.nbytes, kept.used_at = size, self._clock()
         self._kept.move_to_end(key)
@@ -98,11 +96,3 @@ class HiddenStates:
 
     def _drop(self, key: Key) -> None:
         self._nbytes -= self._kept.pop(key).nbytes
-
-
-def _size_of(value: Value) -> int:
-    if isinstance(value, Mapping):
-        return sum(map(_size_of, value.values()))
-    if isinstance(value, tuple | list):
-        return sum(map(_size_of, value))
-    return 0 if value is None else int(np.asarray(value).nbytes)

@@ -6,11 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Value: TypeAlias = "Array | Mapping[str, Value] | tuple[Value, ...] | list[Value] | None"
 """An array, or arrays by key or by position, nested. None: nothing."""
+
+
+def num_bytes(value: Value) -> int:
+    """Bytes of all arrays in it."""
+    if isinstance(value, Mapping):
+        return sum(map(num_bytes, value.values()))
+    if isinstance(value, tuple | list):
+        return sum(map(num_bytes, value))
+    return 0 if value is None else int(np.asarray(value).nbytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gradwire.server.domain.deploying import DeploymentRecord
 from gradwire.server.domain.deployments import DeploymentKind, LanguageModel, PolicyBundle, Source
 from gradwire.server.domain.sessions import MemoryScope
 from gradwire.server.storage.database import Database
+from gradwire.server.storage.dialects import insert_into
 from gradwire.server.storage.schema import deployments
-
-_INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class DatabaseDeployments:
@@ -56,7 +54,7 @@ class DatabaseDeployments:
         }
 
         async def work(connection: AsyncConnection) -> None:
-            new = _INSERT[connection.dialect.name](deployments).values(deployment_id=record.deployment_id, **values)
+            new = insert_into(connection, deployments).values(deployment_id=record.deployment_id, **values)
             await connection.execute(new.on_conflict_do_update(index_elements=["deployment_id"], set_=values))
 
         await self._database.write(work)

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gradwire.server.domain.cursors import Cursor
 from gradwire.server.domain.sessions import Message, Session, Shelf, TurnLease
 from gradwire.server.storage.clock import now
 from gradwire.server.storage.database import Database
+from gradwire.server.storage.dialects import insert_into
 from gradwire.server.storage.schema import messages, sessions
-
-_INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class DatabaseSessions:
@@ -143,7 +141,7 @@ def _on(shelf: Shelf) -> tuple[sa.ColumnElement[bool], ...]:
 async def _open(connection: AsyncConnection, shelf: Shelf, session_id: str) -> Any:
     """The conversation's row, locked for this transaction, made when there was none."""
     time = await now(connection)
-    new = _INSERT[connection.dialect.name](sessions).values(
+    new = insert_into(connection, sessions).values(
         deployment_id=shelf.deployment_id,
         tenant=shelf.tenant,
         user_name=shelf.user,
@@ -161,7 +159,7 @@ async def _add(connection: AsyncConnection, session: int, position: int, message
     """Store a message at its place, or replace what stands there: a reply that has grown."""
     changing = {"content": message.content.encode(), "incomplete": message.incomplete}
     fixed = {"session": session, "position": position, "role": message.role, "created_at": time}
-    new = _INSERT[connection.dialect.name](messages).values(**fixed, **changing)
+    new = insert_into(connection, messages).values(**fixed, **changing)
     await connection.execute(new.on_conflict_do_update(index_elements=["session", "position"], set_=changing))
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.inference import Inference
+from gradwire.server.engines.acting import num_bytes
 from gradwire.server.http.arena.answers import Answer
 from gradwire.server.http.arena.asked import Asked
 from gradwire.server.http.arena.requests import action_request, predict_inputs
-from gradwire.server.http.arena.values import size_of, write_value
+from gradwire.server.http.arena.values import write_value
 from gradwire.server.http.json_body import off_loop
 
 
@@ -21,7 +22,7 @@ async def act(inference: Inference, asked: Asked, answer: Answer) -> None:
     values = {"action": found.action}
     if found.hidden_state is not None:
         values["hidden_state"] = found.hidden_state
-    await answer.json_bytes(await off_loop(size_of(values), lambda: _json(write_value(values))))
+    await answer.json_bytes(await off_loop(num_bytes(values), lambda: _json(write_value(values))))
 
 
 async def predict(inference: Inference, asked: Asked, answer: Answer) -> None:
@@ -33,7 +34,7 @@ async def predict(inference: Inference, asked: Asked, answer: Answer) -> None:
         facts = {"batch_size": found.batch_size, "inference_time_ms": 1000 * found.seconds, "success": True}
         return _json({"results": write_value(found.outputs), **facts})
 
-    await answer.json_bytes(await off_loop(size_of(found.outputs), written))
+    await answer.json_bytes(await off_loop(num_bytes(found.outputs), written))
 
 
 def _json(content: Any) -> bytes:

@@ -76,12 +76,3 @@ def write_value(value: Value) -> Any:
     if isinstance(value, tuple | list):
         return [write_value(item) for item in value]
     return write_array(np.asarray(value))
-
-
-def size_of(value: Value) -> int:
-    """Bytes of all arrays in it."""
-    if isinstance(value, Mapping):
-        return sum(map(size_of, value.values()))
-    if isinstance(value, tuple | list):
-        return sum(map(size_of, value))
-    return 0 if value is None else int(np.asarray(value).nbytes)
