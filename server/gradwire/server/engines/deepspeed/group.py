@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ import numpy.typing as npt
 from gradwire.server.engines.base import Progress
 from gradwire.server.engines.deepspeed import messages as m
 from gradwire.server.engines.deepspeed.config import checked_config
+from gradwire.server.engines.deepspeed.dealing import check_temperature, deal, fwd_no_grad, joined
 from gradwire.server.engines.deepspeed.launcher import LocalLauncher, free_port
 from gradwire.server.engines.deepspeed.operations import WorkerGroup
-from gradwire.server.engines.deepspeed.packing import split_rows
 from gradwire.server.engines.progress import still
 from gradwire.server.engines.training import (
     ADAPTER_FOLDER,
@@ -37,7 +36,7 @@ from gradwire.server.engines.training import (
 from gradwire.server.engines.weights import MemoryReport, TensorChecksum, WeightManifest
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.losses import LossConfig, resolve_loss
-from gradwire.server.losses.checks import check_layout, check_row_lengths, check_token_ids, default_mask
+from gradwire.server.losses.checks import check_layout, check_row_lengths, check_token_ids
 from gradwire.server.losses.family import GrpoConfig
 from gradwire.server.losses.metrics import merge_metrics
 from gradwire.server.losses.prepare import prepare_batch
@@ -105,7 +104,7 @@ class DeepSpeedTrainer:
         check_token_ids(batch, self._vocab_size)
         check_row_lengths(batch, self._max_positions)
         batch, mask, whole = prepared.batch, prepared.mask, prepared.whole
-        shares = await self._shares(batch, mask, chosen.rows_together)
+        shares = await deal(batch, mask, self._config.num_workers, together=chosen.rows_together)
 
         def request(rows: npt.NDArray[np.int64]) -> pb.FwdBwdRequest:
             return pb.FwdBwdRequest(
@@ -132,33 +131,21 @@ class DeepSpeedTrainer:
             num_loss_tokens=int(np.count_nonzero(mask)),
             metrics=metrics,
             micro_batches=max(answer.micro_batches for answer in answers),
-            log_probs=_joined(batch, shares, [a.log_probs for a in answers]) if outputs else None,
-            entropy=_joined(batch, shares, [a.entropy for a in answers]) if outputs else None,
+            log_probs=joined(batch, shares, [a.log_probs for a in answers])[:, 0] if outputs else None,
+            entropy=joined(batch, shares, [a.entropy for a in answers])[:, 0] if outputs else None,
         )
 
     async def fwd_no_grad(
         self, batch: TrainingBatch, *, temperature: float = 1.0, entropy: bool = False
     ) -> ForwardResult:
         """Log-probs of a batch's own tokens; where it has a loss mask, only there, and 0 elsewhere."""
-        if not 0 < temperature < math.inf:
-            raise InvalidArgument.at("temperature", f"must be finite and > 0, is {temperature}")
+        check_temperature(temperature)
         self._group.raise_if_gone()
         check_layout(batch)
         check_token_ids(batch, self._vocab_size)
         check_row_lengths(batch, self._max_positions)
-        mask = default_mask(batch).copy()
-        mask[batch.row_offsets[1:] - 1] = 0  # no token follows that it could score
-        shares = await self._shares(batch, mask)
-        bare = replace(batch, columns={})
-        requests = [
-            pb.FwdNoGradRequest(rows=m.rows_to_proto(bare, mask, rows), temperature=temperature) for rows in shares
-        ]
-        answers = await self._group.operate("FwdNoGrad", requests)
-        return ForwardResult(
-            log_probs=_joined(batch, shares, [a.log_probs for a in answers]),
-            entropy=_joined(batch, shares, [a.entropy for a in answers]) if entropy else None,
-            weight_version=answers[0].weight_version,  # of now may be newer: a step can be done by then
-        )
+        world = self._config.num_workers
+        return await fwd_no_grad(self._group, batch, world, temperature=temperature, entropy=entropy)
 
     async def step(self, *, lr: float | None = None, max_grad_norm: float | None = None) -> StepResult:
         """Apply the accumulated gradients and clear them. FailedPrecondition when there are none.
@@ -253,15 +240,6 @@ class DeepSpeedTrainer:
     def _alike(self, request: Any) -> list[Any]:
         return [request] * self._config.num_workers
 
-    async def _shares(
-        self, batch: TrainingBatch, mask: npt.NDArray[np.float32], together: int = 1
-    ) -> list[npt.NDArray[np.int64]]:
-        """Rows of each rank."""
-        world = self._config.num_workers
-        if world == 1:
-            return [np.arange(batch.num_rows)]
-        return await asyncio.to_thread(split_rows, batch.input_ids, batch.row_offsets, mask, world, together=together)
-
 
 def _check_workers(config: LossConfig, num_workers: int) -> None:
     """`dp_size` scales a loss where each worker averages by itself. Here it is checked and changes nothing."""
@@ -272,13 +250,3 @@ def _check_workers(config: LossConfig, num_workers: int) -> None:
             "number of workers: leave it out",
             reason="LOSS_CONFIG_INVALID",
         )
-
-
-def _joined(
-    batch: TrainingBatch, shares: Sequence[npt.NDArray[np.int64]], parts: Sequence[bytes]
-) -> npt.NDArray[np.float32]:
-    """The ranks' flat columns, in the batch's order."""
-    whole = np.zeros(len(batch.input_ids), np.float32)
-    for rows, part in zip(shares, parts, strict=True):
-        whole[m.positions_of(batch.row_offsets, rows)] = m.floats(part)
-    return whole

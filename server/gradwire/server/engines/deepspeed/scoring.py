@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -22,9 +20,9 @@ import numpy.typing as npt
 from gradwire.server.engines.base import Progress
 from gradwire.server.engines.deepspeed import messages as m
 from gradwire.server.engines.deepspeed.config import checked_config
+from gradwire.server.engines.deepspeed.dealing import check_temperature, forward, fwd_no_grad, joined
 from gradwire.server.engines.deepspeed.launcher import LocalLauncher, free_port
 from gradwire.server.engines.deepspeed.operations import WorkerGroup
-from gradwire.server.engines.deepspeed.packing import split_rows
 from gradwire.server.engines.manifest import Shapes, check_manifest, folder_shapes
 from gradwire.server.engines.render import Renderer, check_length
 from gradwire.server.engines.sampling import ModelInfo, TokenIds, TopLogProbs
@@ -110,12 +108,12 @@ class DeepSpeedScorer:
         offsets = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
         batch = TrainingBatch(np.concatenate(rows).astype(np.int32), offsets, max(map(len, rows)))
         make = partial(pb.FwdNoGradRequest, temperature=1.0, top_k=top_k)
-        shares, answers = await self._forward(batch, default_mask(batch), make)
-        shifted = _joined(batch, shares, [a.log_probs for a in answers], "<f4", 1)
+        shares, answers = await forward(self._group, batch, default_mask(batch), self._config.num_workers, make)
+        shifted = joined(batch, shares, [a.log_probs for a in answers])
         tops: list[npt.NDArray[Any]] = []
         if top_k:
-            tops.append(_joined(batch, shares, [a.top_token_ids for a in answers], "<i4", top_k))
-            tops.append(_joined(batch, shares, [a.top_log_probs for a in answers], "<f4", top_k))
+            tops.append(joined(batch, shares, [a.top_token_ids for a in answers], "<i4", top_k))
+            tops.append(joined(batch, shares, [a.top_log_probs for a in answers], "<f4", top_k))
         scored = tuple(_unshifted(slice(*ends), shifted, tops) for ends in pairwise(offsets))
         return Scores(scored, answers[0].weight_version)
 
@@ -123,34 +121,12 @@ class DeepSpeedScorer:
         self, batch: TrainingBatch, *, temperature: float = 1.0, entropy: bool = False
     ) -> ForwardResult:
         """Log-probs of a batch's own tokens; where it has a loss mask, only there, and 0 elsewhere."""
-        if not 0 < temperature < math.inf:
-            raise InvalidArgument.at("temperature", f"must be finite and > 0, is {temperature}")
+        check_temperature(temperature)
         check_layout(batch)
         check_token_ids(batch, self.info.vocab_size)
         check_widths(batch, self.info.max_model_len)
-        mask = default_mask(batch).copy()
-        mask[batch.row_offsets[1:] - 1] = 0  # no token follows that it could score
-        make = partial(pb.FwdNoGradRequest, temperature=temperature)
-        shares, answers = await self._forward(replace(batch, columns={}), mask, make)
-        return ForwardResult(
-            log_probs=_joined(batch, shares, [a.log_probs for a in answers], "<f4", 1)[:, 0],
-            entropy=_joined(batch, shares, [a.entropy for a in answers], "<f4", 1)[:, 0] if entropy else None,
-            weight_version=answers[0].weight_version,
-        )
-
-    async def _forward(
-        self, batch: TrainingBatch, mask: npt.NDArray[np.float32], make: Any
-    ) -> tuple[list[npt.NDArray[np.int64]], Sequence[pb.FwdNoGradResponse]]:
-        """Rows of each rank, and what it answers to `make(rows=...)`."""
-        self._group.raise_if_gone()
         world = self._config.num_workers
-        shares = [np.arange(batch.num_rows)]
-        if world > 1:
-            shares = await asyncio.to_thread(split_rows, batch.input_ids, batch.row_offsets, mask, world)
-        requests = await asyncio.to_thread(
-            lambda: [make(rows=m.rows_to_proto(batch, mask, rows)) for rows in shares]
-        )  # copies
-        return shares, await self._group.operate("FwdNoGrad", requests)
+        return await fwd_no_grad(self._group, batch, world, temperature=temperature, entropy=entropy)
 
     def check_manifest(self, manifest: WeightManifest) -> None:
         """Raises InvalidArgument, at `manifest` and `manifest[i]`, for what does not fit the model."""
@@ -262,16 +238,6 @@ def _describe(limits: LogProbConfig, config: TrainingConfig, renderer: Renderer,
         max_log_probs=min(limits.max_log_probs, vocab_size),
         architecture=(_own(limits, "architectures") or [""])[0],
     )
-
-
-def _joined(
-    batch: TrainingBatch, shares: Sequence[npt.NDArray[np.int64]], parts: Sequence[bytes], dtype: str, width: int
-) -> npt.NDArray[Any]:
-    """The ranks' flat columns [T_r, width] in the batch's order, [T, width]."""
-    whole = np.zeros((len(batch.input_ids), width), dtype)
-    for rows, part in zip(shares, parts, strict=True):
-        whole[m.positions_of(batch.row_offsets, rows)] = np.frombuffer(part, dtype).reshape(-1, width)
-    return whole
 
 
 def _unshifted(row: slice, shifted: npt.NDArray[np.float32], tops: list[npt.NDArray[Any]]) -> RowScores:
