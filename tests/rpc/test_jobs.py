@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
 
+import pytest
 from google.protobuf import duration_pb2
 from grpc import StatusCode
 
+from gradwire.server.cli import main
 from gradwire.server.errors import GradwireError
 from gradwire.v1 import job_pb2
 from tests.fake_engines import FakeSampler, FakeTrainer
@@ -188,3 +191,30 @@ async def test_leases_are_shown_and_renewed(served: Served) -> None:
     assert [entry.job_id for entry in response.leases] == [job.job_id, 1]
     assert response.leases[0].HasField("expires_at") and not response.leases[1].HasField("expires_at")
     assert (await failure(served.jobs.Heartbeat(job_pb2.HeartbeatRequest(job_ids=[9])))).code is StatusCode.NOT_FOUND
+
+
+async def test_the_command_line_finds_and_destroys_what_a_script_left_behind(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GRADWIRE_ADDRESS", served.app.grpc_address)
+
+    async def gradwire(*arguments: str, code: int = 0) -> tuple[str, str]:
+        assert await asyncio.to_thread(main, ["job", *arguments]) == code
+        out, err = capsys.readouterr()
+        return out, err
+
+    await served.training_job()
+    leased = job_pb2.CreateJobsRequest(training=TRAINING, lease=duration_pb2.Duration(seconds=60))
+    await served.create(leased)
+    served.app.jobs.all()[1].fail("out of memory")
+    lines = [line.split() for line in (await gradwire("list"))[0].splitlines()]
+    assert [line[:3] for line in lines] == [
+        ["JOB", "KIND", "STATE"], ["1", "sampling", "ready"], ["2", "training", "failed"], ["3", "training", "ready"],
+    ]  # fmt: skip
+    assert lines[1][-4:] == ["the", "server's", "own", "-"] and lines[2][-4:] == ["none", "out", "of", "memory"]
+    rows = json.loads((await gradwire("list", "--kind", "training", "--json"))[0])
+    assert [(row["job_id"], row["lease_expires_at"] is None) for row in rows] == [(2, True), (3, False)]
+    out, err = await gradwire("destroy", "2", "9", "3", code=1)
+    assert out == "destroyed job 2\ndestroyed job 3\n" and "no job 9" in err
+    assert await job_ids(served) == [1]
+    assert "cannot be destroyed" in (await gradwire("destroy", "1", code=1))[1]

@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "deploy": ("gradwire.server.cli.deploy", "put an agent behind a name"),
     "undeploy": ("gradwire.server.cli.undeploy", "end a deployment"),
     "deployments": ("gradwire.server.cli.deployments", "list the deployments"),
+    "job": ("gradwire.server.cli.job", "list and destroy jobs"),
     "losses": ("gradwire.server.cli.losses", "list the training losses, and check them against worked cases"),
     "token": ("gradwire.server.cli.token", "make, list and revoke tokens"),
     "model": ("gradwire.server.cli.model", "list, build and find models"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from gradwire.client import Deployment, LanguageModel, MemoryScope
 from gradwire.server.cli.connecting import add_connection, connect, exit_code
+from gradwire.server.cli.tables import show
 
 _COLUMNS = ("deployment_id", "kind", "state", "version", "weight_version", "memory_scope", "source", "error")
 
@@ -62,11 +63,9 @@ def _source(fields: dict[str, Any]) -> str:
 
 
 def _show(deployments: Sequence[Deployment]) -> None:
-    table = [["NAME", "KIND", "STATE", "VERSION", "WEIGHTS", "MEMORY", "SOURCE", "WHY"]]
+    rows = []
     for deployment in deployments:
         fields = row(deployment)
         fields["source"] = _source(fields)
-        table.append([str(fields.get(name) or "-") for name in _COLUMNS])
-    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
-    for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        rows.append([fields.get(name) for name in _COLUMNS])
+    show(("NAME", "KIND", "STATE", "VERSION", "WEIGHTS", "MEMORY", "SOURCE", "WHY"), rows)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from gradwire.client import CreatedToken, Token
 from gradwire.server.cli.connecting import add_connection, connect, exit_code
 from gradwire.server.cli.offline_tokens import open_offline
+from gradwire.server.cli.tables import show
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -121,11 +122,10 @@ def _show(tokens: Sequence[Token], as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows))
         return
-    table = [["TOKEN", "KIND", "TENANT", "USER", "SCOPES", "CREATED", "EXPIRES", "REVOKED", "FOR"]]
-    table += [[",".join(value) if isinstance(value, list) else value or "-" for value in row.values()] for row in rows]
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    for row in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    show(
+        ("TOKEN", "KIND", "TENANT", "USER", "SCOPES", "CREATED", "EXPIRES", "REVOKED", "FOR"),
+        [[",".join(value) if isinstance(value, list) else value for value in row.values()] for row in rows],
+    )
 
 
 def _row(token: Token) -> dict[str, Any]:
