@@ -3,7 +3,7 @@
 #   GRADWIRE_EXTRAS=gpu make setup          the CUDA engines instead of the CPU ones
 #   make test TEST_ARGS="-k weights -x"     arguments for pytest
 #   make test TEST_WORKERS=0                one process, which shows what each test prints
-#   make demo DEMO_ARGS="--steps 3"         arguments for the demo
+#   make demo DEMO_ARGS="--steps 3"         arguments for the demo; so have bench and serve BENCH_ARGS and SERVE_ARGS
 
 SHELL := /bin/bash
 # DeepSpeed and torch look for ninja in PATH.

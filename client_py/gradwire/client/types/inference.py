@@ -60,7 +60,9 @@ class DeploymentStatus:
     instance_id: str
     """This run of it; changes when it is redeployed."""
     kind: DeploymentKind
+    """UNSPECIFIED where it is not told, as without a token."""
     agent: AgentInfo
+    """Without a token its name alone, if that."""
     weight_version: int
     memory_scope: MemoryScope
     training_job_id: int = 0

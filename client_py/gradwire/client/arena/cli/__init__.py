@@ -18,12 +18,12 @@ from gradwire.client.reporting import report
 
 _INTERRUPTED = 130  # as a shell shows the signal SIGINT
 _SAMPLING = (
-    ("--max-new-tokens", int),
-    ("--temperature", float),
-    ("--top-p", float),
-    ("--top-k", int),
-    ("--min-p", float),
-    ("--seed", int),
+    ("--max-new-tokens", int, "of a reply, at most (100)"),
+    ("--temperature", float, "divides the logits; 0 takes the likeliest token each time (0.7)"),
+    ("--top-p", float, "above 0 to 1: only the likeliest tokens that make up this much (0.9)"),
+    ("--top-k", int, "only so many of the likeliest tokens (all)"),
+    ("--min-p", float, "0 to 1: no token less likely than this part of the likeliest one's probability (0)"),
+    ("--seed", int, "makes a reply, or a policy's samples, repeatable (none)"),
 )
 
 
@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         which = action.add_mutually_exclusive_group()
         which.add_argument("--session", "--session-id", metavar="ID", help="chat to continue, this once")
         which.add_argument("--new-session", action="store_true", help="begin a new chat, which later prompts continue")
-        for flag, kind in _SAMPLING:
-            action.add_argument(flag, type=kind, metavar=kind.__name__.upper())
+        for flag, kind, what in _SAMPLING:
+            action.add_argument(flag, type=kind, metavar="N" if kind is int else "X", help=what)
         action.add_argument("--greedy", action="store_true", help="take the most likely token each time")
         action.add_argument("--stop", action="append", metavar="TEXT", help="the reply ends here; may be repeated")
     _common(actions.add_parser("status", help="what the deployment is"))
@@ -74,7 +74,7 @@ def _common(action: argparse.ArgumentParser) -> None:
     action.add_argument(
         "deployment", nargs="?", help="its name or endpoint (the one of `run`, or the server's only one)"
     )
-    action.add_argument("--json", action="store_true", help="for programs")
+    action.add_argument("--json", action="store_true", help="for programs; errors, too")
     action.add_argument("--address", "--server", help="of the server (GRADWIRE_ADDRESS, 127.0.0.1:50051)")
     action.add_argument(
         "--token-file", type=Path, metavar="FILE", help="holds the token (ARENA_API_KEY, GRADWIRE_TOKEN)"
