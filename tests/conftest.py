@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.certificate import Certificate, make_certificate
 from tests.serving import ServerProcess
 
 # A machine may be busy: no example fails for the time that it took. In CI the examples are the same each time, so
@@ -56,6 +57,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     running = ServerProcess("--model", "tiny", "--http", "127.0.0.1:0", "--data-dir", str(data))
     yield running
     assert running.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """For servers and clients on this machine."""
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from gradwire.server.engines.sampling import (
-    ModelInfo,
     TokenIds,
     TopLogProbs,
 )
@@ -24,10 +23,10 @@ from gradwire.server.engines.weights import (
     WeightManifest,
 )
 from gradwire.server.errors import InvalidArgument
-from tests.fake_engines.process import CONTEXT, VOCABULARY, WEIGHT, FakeProcess
+from tests.fake_engines.process import CONTEXT, VOCABULARY, WEIGHT, FakeModel
 
 
-class FakeLogProb(FakeProcess):
+class FakeLogProb(FakeModel):
     """Scores token t as -t under version 0, and one less a version."""
 
     def __init__(self, config: LogProbConfig) -> None:
@@ -37,21 +36,6 @@ class FakeLogProb(FakeProcess):
         self.weights = b""
         self.update_error: Exception | None = None
         self.error: Exception | None = None
-
-    @property
-    def info(self) -> ModelInfo:
-        return ModelInfo(
-            self.config.model, self.config.model_path, CONTEXT, VOCABULARY, "float32", (0,),
-            has_chat_template=False, max_log_probs=self.config.max_log_probs, architecture="Fake",
-        )  # fmt: skip
-
-    def tokenize(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
-        return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
-
-    def apply_chat_template(
-        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
-    ) -> TokenIds:
-        raise InvalidArgument.at("messages", "the model has no chat template")
 
     async def score(self, rows: Sequence[TokenIds], *, top_k: int = 0) -> Scores:
         if self.error is not None:

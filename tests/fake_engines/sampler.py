@@ -11,7 +11,6 @@ import numpy as np
 from gradwire.server.engines.sampling import (
     CompletionDelta,
     FinishReason,
-    ModelInfo,
     PromptInfo,
     SampleEvent,
     SamplerConfig,
@@ -30,10 +29,10 @@ from gradwire.server.engines.weights import (
 )
 from gradwire.server.errors import FailedPrecondition, InvalidArgument
 from tests.fake_engines.openai import FakeOpenAi
-from tests.fake_engines.process import CONTEXT, VOCABULARY, WEIGHT, FakeProcess
+from tests.fake_engines.process import CONTEXT, WEIGHT, FakeModel
 
 
-class FakeSampler(FakeProcess):
+class FakeSampler(FakeModel):
     """`token_gate`, when set, is awaited before each token; `open` are the requests being sampled."""
 
     def __init__(self, config: SamplerConfig) -> None:
@@ -54,21 +53,6 @@ class FakeSampler(FakeProcess):
         self.asleep = 0
         self.version = 0
         self.weights = b""
-
-    @property
-    def info(self) -> ModelInfo:
-        return ModelInfo(
-            self.config.model, self.config.model_path, CONTEXT, VOCABULARY, "float32", (0,),
-            has_chat_template=False, max_log_probs=self.config.max_log_probs, architecture="Fake",
-        )  # fmt: skip
-
-    def tokenize(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
-        return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
-
-    def apply_chat_template(
-        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
-    ) -> TokenIds:
-        raise InvalidArgument.at("messages", "the model has no chat template")
 
     def decode(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:
         return bytes(token_ids.astype(np.uint8)).decode(errors="replace")

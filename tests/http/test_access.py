@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import ssl
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from google.rpc import error_details_pb2
 
 from gradwire.server.domain.caller import current_caller
 from gradwire.v1 import sampling_pb2
+from tests.certificate import Certificate
 from tests.http.support import CONNECT_JSON, GENERATE, JSON, STREAM, detail, envelope, post, serving_http
 from tests.rpc.support import Served, failure, text_prompt, until
 
@@ -74,20 +74,7 @@ async def test_from_elsewhere_pages_for_the_operator_take_a_token(tmp_path: Path
         assert "jobs" in (await post(served, "/health", method="GET", headers=token)).json
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for localhost that vouches for itself, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-         "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return folder / "cert.pem", folder / "key.pem"
-
-
-async def test_tls_with_the_certificate_of_grpc(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+async def test_tls_with_the_certificate_of_grpc(tmp_path: Path, certificate: Certificate) -> None:
     cert, key = certificate
     tls = {"certificate": cert, "key": key, "client_ca": cert}
     async with serving_http(tmp_path, tls=tls) as served:

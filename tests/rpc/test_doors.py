@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import http.client
 import json
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from gradwire.server.app import App
 from gradwire.server.config import Settings
 from gradwire.server.services import SERVICES
 from gradwire.v1 import admin_pb2, admin_pb2_grpc, sampling_pb2
+from tests.certificate import Certificate
 from tests.fake_engines import FakeEngines
 from tests.rpc.support import Served, failure, serving, text_prompt
 
@@ -137,23 +137,10 @@ async def test_a_port_that_is_taken_is_an_error_that_says_so(served: Served, tmp
 # TLS
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for localhost that vouches for itself, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-         "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return folder / "cert.pem", folder / "key.pem"
-
-
 TOKEN = {"name": "t", "sha256": hashlib.sha256(b"secret").hexdigest(), "scopes": ["INFERENCE"]}
 
 
-async def test_tls_with_a_token_serves_other_hosts(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+async def test_tls_with_a_token_serves_other_hosts(tmp_path: Path, certificate: Certificate) -> None:
     cert, key = certificate
     async with serving(tmp_path, grpc="0.0.0.0:0", tls={"certificate": cert, "key": key}, tokens=[TOKEN]) as served:
         address = f"localhost:{served.app.grpc_address.rpartition(':')[2]}"
@@ -168,7 +155,7 @@ async def test_tls_with_a_token_serves_other_hosts(tmp_path: Path, certificate: 
             assert plain.code is StatusCode.UNAVAILABLE
 
 
-async def test_agents_over_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+async def test_agents_over_tls(tmp_path: Path, certificate: Certificate) -> None:
     cert, key = certificate
     tls = {"certificate": cert, "key": key}
     options: dict[str, Any] = {"api_key": "secret", "tls": TLSConfig(root_certificates=cert)}
@@ -190,7 +177,7 @@ async def test_agents_over_tls(tmp_path: Path, certificate: tuple[Path, Path]) -
             await asyncio.to_thread(use, f"{scheme}://localhost:{address.rpartition(':')[2]}")
 
 
-async def test_with_a_client_ca_callers_show_a_certificate(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+async def test_with_a_client_ca_callers_show_a_certificate(tmp_path: Path, certificate: Certificate) -> None:
     cert, key = certificate
     tls = {"certificate": cert, "key": key, "client_ca": cert}
     async with serving(tmp_path, tls=tls) as served:
@@ -209,8 +196,8 @@ async def test_with_a_client_ca_callers_show_a_certificate(tmp_path: Path, certi
 
 @pytest.mark.parametrize("door", ["grpc", "http"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "example.org"])
-def test_a_door_to_other_hosts_takes_tls_and_tokens(door: str, host: str, certificate: tuple[Path, Path]) -> None:
-    tls = {"certificate": certificate[0], "key": certificate[1]}
+def test_a_door_to_other_hosts_takes_tls_and_tokens(door: str, host: str, certificate: Certificate) -> None:
+    tls = {"certificate": certificate.chain, "key": certificate.key}
     for tokens in ((), (TOKEN,)):
         plain: dict[str, Any] = {door: f"{host}:1", "tokens": tokens}
         with pytest.raises(ValueError, match="can be reached from other hosts"):
