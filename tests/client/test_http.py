@@ -27,11 +27,9 @@ from gradwire.server.http.connect.door import ConnectDoor
 from gradwire.server.http.connect.methods import MethodTable
 from gradwire.server.http.server import HttpServer
 from gradwire.server.rpc.interceptors.step import Chain
+from tests.certificate import Certificate
 from tests.client.fake import SERVICES, Fake
 from tests.client.test_streams import two_deltas
-from tests.client.test_tls import Pair, pair
-
-__all__ = ["pair"]
 
 ONCE = RetryConfig(max_attempts=1)
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -142,25 +140,27 @@ async def test_deadline_of_a_stream() -> None:
 # TLS
 
 
-async def serve(pair: Pair, mutual: bool) -> tuple[Fake, HttpServer, str]:
+async def serve(certificate: Certificate, mutual: bool) -> tuple[Fake, HttpServer, str]:
     """A fake behind HTTPS."""
     fake, methods = Fake(), MethodTable()
     for add, servicer in SERVICES:
         add(servicer(fake), methods)
     door = ConnectDoor(methods, Chain([]), max_message_bytes=1 << 20, patience_s=60.0, guarded=True)
-    tls = TlsSettings(certificate=pair.certificate, key=pair.key, client_ca=pair.certificate if mutual else None)
+    tls = TlsSettings(
+        certificate=certificate.chain, key=certificate.key, client_ca=certificate.chain if mutual else None
+    )
     server = HttpServer(door, [], tls)
     port = (await server.start("127.0.0.1:0")).rpartition(":")[2]
     return fake, server, f"https://localhost:{port}"
 
 
-async def test_tls_with_own_roots_carries_the_token(pair: Pair) -> None:
-    fake, server, address = await serve(pair, mutual=False)
-    async with AsyncClient(address, token="s3cret", tls=TLSConfig(root_certificates=pair.certificate)) as client:
+async def test_tls_with_own_roots_carries_the_token(certificate: Certificate) -> None:
+    fake, server, address = await serve(certificate, mutual=False)
+    async with AsyncClient(address, token="s3cret", tls=TLSConfig(root_certificates=certificate.chain)) as client:
         assert (await client.sampling.generate("hi")).text == "hello"
     assert fake.metadata["Generate"][0]["authorization"] == "Bearer s3cret"
     by_number = address.replace("localhost", "127.0.0.1")
-    named = TLSConfig(root_certificates=pair.certificate.read_bytes(), server_name="localhost")
+    named = TLSConfig(root_certificates=certificate.chain.read_bytes(), server_name="localhost")
     async with AsyncClient(by_number, tls=named) as client:
         assert (await client.sampling.generate("hi")).text == "hello"
     async with AsyncClient(address, retry=ONCE) as client:
@@ -169,10 +169,10 @@ async def test_tls_with_own_roots_carries_the_token(pair: Pair) -> None:
     await server.stop()
 
 
-async def test_mutual_tls(pair: Pair) -> None:
-    _, server, address = await serve(pair, mutual=True)
-    roots = pair.certificate
-    tls = TLSConfig(root_certificates=roots, client_certificate=pair.certificate, client_key=str(pair.key))
+async def test_mutual_tls(certificate: Certificate) -> None:
+    _, server, address = await serve(certificate, mutual=True)
+    roots = certificate.chain
+    tls = TLSConfig(root_certificates=roots, client_certificate=certificate.chain, client_key=str(certificate.key))
     async with AsyncClient(address, tls=tls) as client:
         assert (await client.sampling.generate("hi")).text == "hello"
     async with AsyncClient(address, tls=TLSConfig(root_certificates=roots), retry=ONCE) as client:
