@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from gradwire.server.domain.adapters import engine_name
-from gradwire.server.domain.deploying import Deployer, DeploymentRecord, bundle_path
+from gradwire.server.domain.deploying import Deployer, bundle_path
+from gradwire.server.domain.deployment_records import DeploymentRecord
 from gradwire.server.domain.deployments import Deployment, Deployments, LanguageModel, PolicyBundle, Weights
 from gradwire.server.domain.hidden_states import HiddenStates
 from gradwire.server.domain.inference import ActionRequest, Inference
 from gradwire.server.domain.jobs import Adapter
 from gradwire.server.domain.turns import Turns
 from gradwire.server.engines.acting import Actions, PolicyInfo, Predictions, Value
-from gradwire.server.errors import InvalidArgument, NotFound, Unavailable
+from gradwire.server.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from tests.domain.support import ALICE, SAMPLER, TRAINER, create, new_registry, settle
 from tests.fake_engines import FakeEngines
 
@@ -65,9 +66,9 @@ class Memory:
 class World:
     """Deployments whose engines are `Gated`."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Memory | None = None) -> None:
         self.engines: list[Gated] = []
-        self.store = Memory()
+        self.store = store or Memory()
         self.states = HiddenStates()
         self.deployments = Deployments()
         self.jobs = new_registry(FakeEngines())
@@ -185,3 +186,80 @@ def test_links_do_not_lead_out_of_the_root(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument):
             bundle_path(root, bad)
     assert bundle_path(root, "../elsewhere", anywhere=True) == tmp_path / "elsewhere"
+
+
+async def test_a_server_follows_what_another_of_the_same_store_changes() -> None:
+    one = World()
+    other = World(one.store)
+    first = await one.deploy()
+    await other.deployer.refresh()
+    there = other.deployments.find("p")
+    assert (there.version, there.source) == (1, first.source) and there.instance_id != first.instance_id
+    await other.deployer.refresh()  # and nothing is new
+    assert other.deployments.find("p") is there and len(other.engines) == 1
+
+    asked = other.ask()
+    await settle()
+    await one.deploy(replacing=True)
+    await other.deployer.refresh()
+    assert other.deployments.find("p").version == 2
+    assert not other.engines[0].closed  # it is still answering
+    other.engines[0].gate.set()
+    await asked
+    await settle()
+    assert other.engines[0].closed
+
+    assert await other.deployer.undeploy("p")
+    await one.deployer.refresh()
+    assert one.deployments.all() == [] and one.engines[1].closed
+
+
+async def test_a_name_that_another_server_took_is_taken_before_it_is_seen_here() -> None:
+    one = World()
+    other = World(one.store)
+    await one.deploy()
+    with pytest.raises(AlreadyExists):
+        await other.deploy()
+    assert await other.deployer.undeploy("p")
+    assert not await other.deployer.undeploy("p")
+    assert (await other.deploy()).version == 2
+
+
+async def test_of_two_that_are_deployed_at_once_all_servers_end_with_one() -> None:
+    one = World()
+    other = World(one.store)
+    await one.deploy()
+    record = one.store.records.pop("p")
+    await other.deploy()  # as if it had looked before the first one was stored
+    assert record.version == one.store.records["p"].version
+    await one.deployer.refresh()
+    assert one.deployments.find("p").deployed_at == other.deployments.find("p").deployed_at
+
+
+async def test_what_is_of_a_servers_settings_or_jobs_is_its_own() -> None:
+    one = World()
+    other = World(one.store)
+    await one.deployer.deploy(ALICE, "p", PolicyBundle("b"), replacing=True, configured=True)
+    await other.deployer.refresh()
+    assert other.deployments.all() == []
+    await other.deploy()
+    await one.deployer.refresh()
+    mine = one.deployments.find("p")
+    assert mine.configured and mine.version == 1 and other.deployments.find("p").version == 2
+    (job,) = await create(one.jobs, SAMPLER)
+    await one.deployer.deploy(ALICE, "llm", LanguageModel(job_id=job.job_id))
+    await other.deployer.refresh()
+    assert [deployment.deployment_id for deployment in other.deployments.all()] == ["p"]
+
+
+async def test_a_version_of_another_server_that_cannot_be_made_here_says_so() -> None:
+    one = World()
+    other = World(one.store)
+    await one.deploy()
+
+    async def missing(path: Path) -> Gated:
+        raise InvalidArgument.at("", "there is no such bundle")
+
+    other.deployer._load = missing
+    await other.deployer.refresh()
+    assert "no such bundle" in other.deployments.find("p").trouble

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gradwire.server.domain.deploying import DeploymentRecord
+from gradwire.server.domain.deployment_records import DeploymentRecord
 from gradwire.server.domain.deployments import DeploymentKind, LanguageModel, PolicyBundle
 from gradwire.server.domain.sessions import MemoryScope
 from gradwire.server.errors import InvalidArgument

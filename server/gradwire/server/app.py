@@ -97,6 +97,7 @@ class App:
         for work in (
             self.monitor.watch_forever(),
             self._health.follow_sampler(),
+            self.deployer.refresh_forever(),
             expire_forever(self._rooms.updates.expire, self._rooms.uploads.expire),
         ):
             self._tasks.append(asyncio.create_task(work))

@@ -1,4 +1,5 @@
 """How deployments come and go: made, kept, replaced without dropping a request, and made again at the next start.
+Other servers of the same database follow.
 
 Knows: names, versions, the memory scope that sticks to a name, where bundles may lie. Does not know: how requests are
 answered, databases (`DeploymentStore` is one), ONNX.
@@ -10,13 +11,14 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gradwire.server.domain.caller import LOCAL_CALLER, Caller
+from gradwire.server.domain.deployment_records import DeploymentRecord, DeploymentStore, failed, record_of
 from gradwire.server.domain.deployments import (
     Deployment,
     DeploymentKind,
@@ -24,6 +26,7 @@ from gradwire.server.domain.deployments import (
     LanguageModel,
     PolicyBundle,
     Source,
+    taken,
 )
 from gradwire.server.domain.params import check_defaults
 from gradwire.server.domain.registry import JobRegistry
@@ -33,37 +36,10 @@ from gradwire.server.errors import FailedPrecondition, FieldViolation, GradwireE
 
 log = logging.getLogger(__name__)
 
+REFRESH_S = 5.0
+"""For so long a change by another server can go unnoticed."""
 PolicyLoader = Callable[[Path], Awaitable[ActingEngine]]
 """Reads, checks and loads a bundle. Raises InvalidArgument, whose fields are those of the bundle."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeploymentRecord:
-    """What is kept of a name, also after its deployment ended."""
-
-    deployment_id: str
-    version: int
-    tenant: str
-    memory_scope: MemoryScope | None
-    """None: no language model was deployed under it yet."""
-    kind: DeploymentKind
-    source: Source | None
-    """None: nothing comes back at the next start."""
-    deployed_at: int
-    """Unix microseconds."""
-
-
-class DeploymentStore(Protocol):
-    """Where records lie."""
-
-    async def all(self) -> Sequence[DeploymentRecord]:
-        """Every name's, by name."""
-
-    async def find(self, deployment_id: str) -> DeploymentRecord | None:
-        """A name's."""
-
-    async def put(self, record: DeploymentRecord) -> None:
-        """Store a name's record, or replace it."""
 
 
 class Deployer:
@@ -114,17 +90,25 @@ class Deployer:
     async def restore(self) -> None:
         """Make again what was kept. What cannot be made is there as failed, with the reason."""
         for record in await self._store.all():
-            if record.source is None:
-                continue
+            if record.source is not None:
+                self._deployments.put(await self._made_again(record, record.source))
+
+    async def refresh_forever(self) -> None:
+        """Follow, every few seconds and until cancelled, what other servers of the same database change."""
+        while True:
+            await asyncio.sleep(REFRESH_S)
             try:
-                made = await self._remake(record, record.source)
-            except GradwireError as error:
-                log.error("deployment %s cannot be made again: %s", record.deployment_id, error.message)
-                made = _failed(record, record.source, error.message)
-            except Exception:  # a bundle that breaks its runtime must not keep the others from serving
-                log.exception("deployment %s cannot be made again", record.deployment_id)
-                made = _failed(record, record.source, "it could not be loaded; the server's log has the reason")
-            self._deployments.put(made)
+                await self.refresh()
+            except GradwireError as error:  # the database is away; the next look may find it
+                log.warning("other servers' deployments cannot be seen now: %s", error.message)
+            except Exception:  # a bug met with one name must not end the looking for good
+                log.exception("other servers' deployments cannot be seen")
+
+    async def refresh(self) -> None:
+        """Follow what other servers have changed. Deployments of this server's settings, and of jobs, stay."""
+        for record in await self._store.all():
+            if record.is_news(self._deployments.get(record.deployment_id)):
+                await asyncio.shield(self._background(self._follow(record.deployment_id)))
 
     async def close(self) -> None:
         """Ends what deployments hold, after the changes under way."""
@@ -147,13 +131,16 @@ class Deployer:
             if not replacing:
                 self._deployments.require_free(deployment_id)
             before = await self._store.find(deployment_id)
+            if not replacing and before is not None and before.source is not None:  # another server's, not seen yet
+                raise taken(deployment_id)
             scope = _scope(source, memory_scope, before)
             made = await self._make(caller, deployment_id, source, trusted=configured)
             made.version = before.version + 1 if before else 1
             made.memory_scope = MemoryScope.NONE if scope is None or made.engine is not None else scope
             made.deployed_at = time.time_ns() // 1000
+            made.configured = configured
             try:
-                await self._store.put(_record(made, scope, keep=not configured))
+                await self._store.put(record_of(made, scope))
             except BaseException:
                 await self._retire(made)
                 raise
@@ -164,11 +151,34 @@ class Deployer:
     async def _undeploy(self, deployment_id: str) -> bool:
         async with self._one_at_a_time(deployment_id):
             record = await self._store.find(deployment_id)
-            if record is not None and record.source is not None:
+            kept = record is not None and record.source is not None
+            if record is not None and kept:
                 await self._store.put(replace(record, source=None))
             removed = self._deployments.remove(deployment_id)
             self._retire_later(removed)
-        return removed is not None
+        return kept or removed is not None
+
+    async def _follow(self, deployment_id: str) -> None:
+        async with self._one_at_a_time(deployment_id):
+            record = await self._store.find(deployment_id)  # a change of this server's own may have come first
+            if record is None or not record.is_news(self._deployments.get(deployment_id)):
+                return
+            if record.source is None:
+                self._retire_later(self._deployments.remove(deployment_id))
+                log.info("another server undeployed %s", deployment_id)
+            else:
+                self._retire_later(self._deployments.put(await self._made_again(record, record.source)))
+                log.info("another server deployed %s, version %d", deployment_id, record.version)
+
+    async def _made_again(self, record: DeploymentRecord, source: Source) -> Deployment:
+        try:
+            return await self._remake(record, source)
+        except GradwireError as error:
+            log.error("deployment %s cannot be made again: %s", record.deployment_id, error.message)
+            return failed(record, source, error.message)
+        except Exception:  # a bundle that breaks its runtime must not keep the others from serving
+            log.exception("deployment %s cannot be made again", record.deployment_id)
+            return failed(record, source, "it could not be loaded; the server's log has the reason")
 
     async def _make(self, caller: Caller, deployment_id: str, source: Source, *, trusted: bool) -> Deployment:
         if isinstance(source, LanguageModel):
@@ -200,10 +210,10 @@ class Deployer:
             raise InvalidArgument(violations, reason=error.reason) from error
 
     async def _remake(self, record: DeploymentRecord, source: Source) -> Deployment:
-        if isinstance(source, LanguageModel) and (source.job_id or source.training_job_id):
-            what = f"sampling job {source.job_id}" if source.job_id else f"training job {source.training_job_id}"
+        if record.job:
             raise FailedPrecondition(
-                "JOB_ENDED", f"it was of {what}, which ended with the server before this one; deploy it again"
+                "JOB_ENDED",
+                f"it is of {record.job}, which ended with its server, or is another server's; deploy it again",
             )
         caller = replace(LOCAL_CALLER, tenant=record.tenant)
         made = await self._make(caller, record.deployment_id, source, trusted=False)
@@ -272,28 +282,3 @@ def _scope(source: Source, asked: MemoryScope | None, before: DeploymentRecord |
             subject=f"deployment/{before.deployment_id}",
         )
     return chosen
-
-
-def _record(made: Deployment, scope: MemoryScope | None, *, keep: bool) -> DeploymentRecord:
-    return DeploymentRecord(
-        deployment_id=made.deployment_id,
-        version=made.version,
-        tenant=made.tenant,
-        memory_scope=scope,
-        kind=made.kind,
-        source=made.source if keep else None,
-        deployed_at=made.deployed_at,
-    )
-
-
-def _failed(record: DeploymentRecord, source: Source, reason: str) -> Deployment:
-    return Deployment(
-        record.deployment_id,
-        record.memory_scope if record.memory_scope and isinstance(source, LanguageModel) else MemoryScope.NONE,
-        kind=record.kind,
-        source=source,
-        version=record.version,
-        tenant=record.tenant,
-        deployed_at=record.deployed_at,
-        error=reason,
-    )

@@ -104,6 +104,8 @@ class Deployment:
     """Unix microseconds."""
     engine: ActingEngine | None = None
     job: SamplingJob | None = None
+    configured: bool = False
+    """It is of this server's settings: not kept, and nobody else's to change."""
     error: str = ""
     """Why it could not be made."""
     instance_id: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
@@ -180,10 +182,11 @@ class Deployments:
     def require_free(self, deployment_id: str) -> None:
         """Raises AlreadyExists when the name is taken."""
         if deployment_id in self._by_id:
-            raise AlreadyExists(
-                "DEPLOYMENT_EXISTS",
-                f"deployment {deployment_id!r} is there already; replace it, or undeploy it first",
-            )
+            raise taken(deployment_id)
+
+    def get(self, deployment_id: str) -> Deployment | None:
+        """The one of that id."""
+        return self._by_id.get(deployment_id)
 
     def put(self, deployment: Deployment) -> Deployment | None:
         """Answers new requests from now on; what did before."""
@@ -228,3 +231,10 @@ class Deployments:
         if not named:
             return "whoever has a token for deployments is told which there are"
         return f"there are {', '.join(sorted(self._by_id))}" if self._by_id else "nothing is deployed here"
+
+
+def taken(deployment_id: str) -> AlreadyExists:
+    """The name is another deployment's."""
+    return AlreadyExists(
+        "DEPLOYMENT_EXISTS", f"deployment {deployment_id!r} is there already; replace it, or undeploy it first"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gradwire.server.domain.deploying import DeploymentRecord
+from gradwire.server.domain.deployment_records import DeploymentRecord
 from gradwire.server.domain.deployments import DeploymentKind, LanguageModel, PolicyBundle, Source
 from gradwire.server.domain.sessions import MemoryScope
 from gradwire.server.storage.database import Database
