@@ -39,6 +39,13 @@ async def client(fake: Fake) -> AsyncIterator[AsyncClient]:
         yield client
 
 
+@pytest_asyncio.fixture
+async def plain_client(fake: Fake) -> AsyncIterator[AsyncClient]:
+    """One that sends all bytes over the connection."""
+    async with AsyncClient(fake.address, timeout=20, shared_memory=False) as client:
+        yield client
+
+
 @pytest.fixture
 def sync_fake(transport: str) -> Iterator[Fake]:
     """A fake server on the sync clients' loop: grpc.aio wants one loop."""

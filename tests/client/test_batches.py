@@ -155,23 +155,23 @@ async def test_a_small_batch_goes_in_its_call(fake: Fake, client: AsyncClient) -
     assert not fake.requests["GetCapabilities"]
 
 
-async def test_a_large_batch_is_uploaded(fake: Fake, client: AsyncClient) -> None:
+async def test_a_large_batch_is_uploaded(fake: Fake, plain_client: AsyncClient) -> None:
     ids = np.arange(2_500_000).reshape(2, -1)
-    result = await client.training.fwd_bwd(1, {"input_ids": ids}, return_outputs=True)
+    result = await plain_client.training.fwd_bwd(1, {"input_ids": ids}, return_outputs=True)
     assert fake.requests["FwdBwd"][0].batch_id == "0"
     assert not fake.requests["FwdBwd"][0].HasField("batch")
     assert np.array_equal(np.asarray(result.log_probs_shifted), ids.astype(np.float32))
     header = fake.requests["UploadBatch"][0]
     assert header.job_id == 1
     assert header.sha256 == hashlib.sha256(fake.uploads[0]).digest()
-    await client.training.fwd_bwd(1, {"input_ids": ids})
+    await plain_client.training.fwd_bwd(1, {"input_ids": ids})
     assert len(fake.requests["GetCapabilities"]) == 1
 
 
-async def test_a_server_with_a_low_limit_gets_uploads_earlier(fake: Fake, client: AsyncClient) -> None:
+async def test_a_server_with_a_low_limit_gets_uploads_earlier(fake: Fake, plain_client: AsyncClient) -> None:
     fake.max_message_bytes = 2 * 1024 * 1024
     ids = np.ones((2, 170_000), np.int32)
-    await client.training.fwd_bwd(1, {"input_ids": ids})
+    await plain_client.training.fwd_bwd(1, {"input_ids": ids})
     assert fake.requests["FwdBwd"][0].batch_id == "0"
 
 

@@ -95,10 +95,10 @@ async def test_a_connection_that_drops_in_the_call(fake: Fake, client: AsyncClie
     assert len({request.operation.request_id for request in fake.requests["Step"]}) == 1
 
 
-async def test_a_large_message_is_retried_too(fake: Fake, client: AsyncClient) -> None:
+async def test_a_large_message_is_retried_too(fake: Fake, plain_client: AsyncClient) -> None:
     # The channel's own retries stop at 256 KiB.
     fake.failures["FwdBwd"] = [failure("UNAVAILABLE", "down")]
-    await client.training.fwd_bwd(1, {"input_ids": np.ones((4, 100_000), np.int32)})
+    await plain_client.training.fwd_bwd(1, {"input_ids": np.ones((4, 100_000), np.int32)})
     assert [len(request.batch.input_ids.dense.data) for request in fake.requests["FwdBwd"]] == [1_600_000] * 2
 
 

@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import numpy as np
+import numpy.typing as npt
 import pytest
 import pytest_asyncio
 
+from gradwire.server.engines.sharedmem import read_segment
 from tests.rpc.rollouts import Played
 from tests.rpc.support import Served, serving
 
@@ -28,3 +31,16 @@ async def played(tmp_path: Path) -> AsyncIterator[Played]:
         aiohttp.ClientSession(f"http://{served.app.http_address}") as http,
     ):
         yield Played(served, http)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the segments that the server was asked to read."""
+    found: list[str] = []
+
+    def reading(name: str, offset: int, into: npt.NDArray[np.uint8]) -> None:
+        found.append(name)
+        read_segment(name, offset, into)
+
+    monkeypatch.setattr("gradwire.server.codec.shared.read_segment", reading)
+    return found

@@ -157,6 +157,11 @@ async def failure(call: Any) -> Failure:
     raise AssertionError(f"the call succeeded: {answer}")
 
 
+def segments() -> set[str]:
+    """Names of all segments of clients on this machine."""
+    return {path.name for path in Path("/dev/shm").glob("gradwire-client-*")}
+
+
 async def until(holds: Callable[[], bool | Awaitable[bool]], *, timeout_s: float = 20.0) -> None:
     """Wait for what has no event to wait for."""
     async with asyncio.timeout(timeout_s):

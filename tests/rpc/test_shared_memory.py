@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from grpc import StatusCode
 
@@ -18,10 +17,9 @@ from gradwire.client import ActionResult, AsyncClient, FailedPreconditionError, 
 from gradwire.client._convert.shared import Lent
 from gradwire.client._core.shared import Segment, SegmentPool
 from gradwire.client.arena import Agent
-from gradwire.server.engines.sharedmem import read_segment
 from gradwire.v1 import inference_pb2, tensor_pb2
 from tests.engines.policy.support import box, network, write
-from tests.rpc.support import Served, failure, serving
+from tests.rpc.support import Served, failure, segments, serving
 
 IMAGE = box(32, 32, 3, low=0, high=255, dtype="uint8")
 CAMERA = {"type": "Dict", "spaces": {"left": IMAGE, "right": {"type": "Tuple", "spaces": [IMAGE, box(2)]}}}
@@ -29,10 +27,6 @@ STATES = {"h": {"shape": [1024], "initial": 0.5}}
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (100, 32, 32, 3), np.uint8)
 CAMERAS = {"left": IMAGES, "right": (IMAGES[::-1], RNG.normal(size=(100, 2)).astype(np.float32))}
-
-
-def segments() -> set[str]:
-    return {path.name for path in Path("/dev/shm").glob("gradwire-client-*")}
 
 
 @asynccontextmanager
@@ -51,19 +45,6 @@ async def deployed(folder: Path, **settings: Any) -> AsyncIterator[Served]:
                 await client.deployments.deploy_policy(name, name)
         yield served
     assert segments() <= before
-
-
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the segments that the server was asked to read."""
-    found: list[str] = []
-
-    def reading(name: str, offset: int, into: npt.NDArray[np.uint8]) -> None:
-        found.append(name)
-        read_segment(name, offset, into)
-
-    monkeypatch.setattr("gradwire.server.codec.shared.read_segment", reading)
-    return found
 
 
 async def act(client: AsyncClient, name: str, observation: Any, **more: Any) -> ActionResult:

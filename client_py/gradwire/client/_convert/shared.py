@@ -6,6 +6,8 @@ are made.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -24,13 +26,18 @@ _REFUSED = "SHARED_MEMORY_UNAVAILABLE"
 
 
 class Lent:
-    """The segments of one call: `with Lent(pool) as lent`, build the request, and send it with `lent.unary`."""
+    """The segments of one call: `with Lent(pool) as lent`, build the request, and send it with `lent.unary`.
+
+    A request may be built in another thread, which goes on when the call is cancelled: then nothing is placed.
+    """
 
     def __init__(self, pool: SegmentPool) -> None:
         self._pool = pool
         self._placed: list[tuple[pb.Tensor, Segment, int]] = []
+        self._lock = threading.Lock()
         self._attempts = 0
-        self._over = False
+        self._read = False
+        self._ended = False
 
     def put(self, message: pb.Tensor, array: Array, dtype: str) -> bool:
         """Writes what `elements` gave into a segment, and the tensor that names it into `message`.
@@ -39,10 +46,11 @@ class Lent:
         """
         if self._pool.off or array.nbytes < LEAST_BYTES:
             return False
-        segment = self._pool.borrow(array.nbytes)
-        if segment is None:
-            return False
-        self._placed.append((message, segment, array.nbytes))
+        with self._lock:
+            segment = None if self._ended else self._pool.borrow(array.nbytes)
+            if segment is None:
+                return False
+            self._placed.append((message, segment, array.nbytes))
         segment.write(array.reshape(-1).data.cast("B"))
         message.dtype = wire_type(dtype)
         message.shape.extend(array.shape)
@@ -58,10 +66,14 @@ class Lent:
         *,
         timeout: float | None,
         repeatable: bool | None = None,
+        plain: Callable[[], Awaitable[Response]] | None = None,
     ) -> Response:
-        """As the connection's. A server that cannot read the segments is sent the bytes, now and from now on."""
+        """As the connection's. A server that cannot read the segments is sent the bytes, now and from now on.
+
+        `plain` sends the request when all bytes are in it. Default: as the connection does.
+        """
         if not self._placed:
-            return await connection.unary(rpc, request, timeout=timeout, repeatable=repeatable)
+            return await (plain() if plain else connection.unary(rpc, request, timeout=timeout, repeatable=repeatable))
         countdown = Countdown(connection.deadline(timeout))
         left = countdown.left()
         try:
@@ -70,15 +82,17 @@ class Lent:
             # It is said before anything is done. A loopback address may lead into a container, or to another host.
             if error.reason != _REFUSED:
                 raise
+            self._pool.close()
             self.take_back()
+            if plain:
+                return await plain()
             return await connection.unary(rpc, request, timeout=countdown.left(), repeatable=repeatable)
         # Of several attempts, all but the last may still be read by a server.
-        self._over = self._attempts == 1
+        self._read = self._attempts == 1
         return response
 
     def take_back(self) -> None:
-        """The server does not read segments: puts the bytes into the messages, and asks it no more."""
-        self._pool.close()
+        """Puts the bytes into the messages instead."""
         for message, segment, size in self._placed:
             message.data = segment.read(size)
 
@@ -91,8 +105,10 @@ class Lent:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with self._lock:
+            self._ended = True
         for _, segment, _ in self._placed:
-            if self._over:
+            if self._read:
                 self._pool.give_back(segment)
             else:
                 self._pool.drop(segment)

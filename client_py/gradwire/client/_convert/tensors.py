@@ -98,10 +98,12 @@ def tensor_from_proto(tensor: pb.Tensor) -> Array:
     return _array(tensor.data, tensor.dtype).reshape(tuple(tensor.shape))
 
 
-def put_rows(message: pb.BatchTensor, array: Array, offsets: npt.NDArray[np.int64] | None) -> None:
+def put_rows(
+    message: pb.BatchTensor, array: Array, offsets: npt.NDArray[np.int64] | None, placer: Placer | None = None
+) -> None:
     """Writes a column: dense [B, S], or with `offsets` ([B + 1]) the flat elements of ragged rows."""
     if offsets is None:
-        put_tensor(message.dense, array, "column")
+        put_tensor(message.dense, array, "column", placer)
         return
     flat, dtype = elements(array, "column")
     message.ragged.dtype = wire_type(dtype)

@@ -17,6 +17,7 @@ from gradwire.client._convert.nearest import check_names
 from gradwire.client._convert.structs import struct_to_proto
 from gradwire.client._convert.tensors import (
     Array,
+    Placer,
     as_float32,
     elements,
     is_torch,
@@ -59,6 +60,13 @@ class Layout(NamedTuple):
 
 def batch_to_proto(batch: TrainingBatchLike) -> training_pb2.TrainingBatch:
     """A TrainingBatch. TypeError or ValueError names the column and what would fit."""
+    message = training_pb2.TrainingBatch()
+    put_batch(message, batch)
+    return message
+
+
+def put_batch(message: training_pb2.TrainingBatch, batch: TrainingBatchLike, placer: Placer | None = None) -> None:
+    """Writes a batch into a message, in place; its large padded columns where `placer` takes them."""
     columns = {key: value for key, value in as_mapping(batch, "batch").items() if value is not None}
     known = training_pb2.TrainingBatch.DESCRIPTOR.fields_by_name
     check_names("batch column", columns, known, TypeError)
@@ -70,14 +78,12 @@ def batch_to_proto(batch: TrainingBatchLike) -> training_pb2.TrainingBatch:
     ids, layout = _column(given, "input_ids")
     if ids.size == 0:
         raise ValueError(f"batch.input_ids holds no tokens ({layout})")
-    message = training_pb2.TrainingBatch()
-    put_rows(message.input_ids, ids, layout.offsets)
+    put_rows(message.input_ids, ids, layout.offsets, placer)
     for name, value in columns.items():
-        _put(message, name, value, layout)
-    return message
+        _put(message, name, value, layout, placer)
 
 
-def _put(message: training_pb2.TrainingBatch, name: str, value: Any, layout: Layout) -> None:
+def _put(message: training_pb2.TrainingBatch, name: str, value: Any, layout: Layout, placer: Placer | None) -> None:
     where = f"batch.{name}"
     if name == "prompt_group_ids":
         groups = elements(value, where).array
@@ -85,7 +91,7 @@ def _put(message: training_pb2.TrainingBatch, name: str, value: Any, layout: Lay
             raise ValueError(
                 f"{where} has shape {list(groups.shape)}; it is one integer for each of {layout.rows} rows"
             )
-        put_tensor(message.prompt_group_ids, groups.astype(np.int64), where)
+        put_tensor(message.prompt_group_ids, groups.astype(np.int64), where, placer)
         return
     if name == "attention_mask" and layout.offsets is not None:
         raise ValueError(f"{where} goes only with padded [B, S] columns; rows of differing lengths have no padding")
@@ -97,9 +103,9 @@ def _put(message: training_pb2.TrainingBatch, name: str, value: Any, layout: Lay
     if not same or (own.offsets is None) != (layout.offsets is None):
         raise ValueError(f"{where} has {own}, but batch.input_ids has {layout}; all columns have the same layout")
     if name == "attention_mask":
-        put_tensor(message.attention_mask, array, where)
+        put_tensor(message.attention_mask, array, where, placer)
     else:
-        put_rows(getattr(message, name), array, layout.offsets)
+        put_rows(getattr(message, name), array, layout.offsets, placer)
 
 
 def is_ragged(value: Any) -> bool:

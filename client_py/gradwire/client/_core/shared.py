@@ -32,23 +32,27 @@ class Segment:
         self.name = name
         self.capacity = capacity
         self._fd = fd
+        # Encoding runs in a thread that outlives a cancelled call; a closed descriptor's number is soon another file's.
+        self._using = threading.Lock()
 
     def write(self, data: memoryview) -> None:
-        """Puts `data`, of single bytes, at the beginning."""
+        """Puts `data`, of single bytes, at the beginning. OSError when it is closed."""
         done = 0
-        while done < len(data):
-            done += os.pwrite(self._fd, data[done:], done)
+        with self._using:
+            while done < len(data):
+                done += os.pwrite(self._fd, data[done:], done)
 
     def read(self, size: int) -> bytes:
-        """The first `size` bytes."""
+        """The first `size` bytes. OSError when there are fewer, or it is closed."""
         found = bytearray(size)
         view = memoryview(found)
         done = 0
-        while done < size:
-            count = os.preadv(self._fd, [view[done:]], done)
-            if count == 0:
-                raise OSError(f"segment {self.name} was shortened by another process")
-            done += count
+        with self._using:
+            while done < size:
+                count = os.preadv(self._fd, [view[done:]], done)
+                if count == 0:
+                    raise OSError(f"segment {self.name} was shortened by another process")
+                done += count
         return bytes(found)
 
     def unlink(self) -> None:
@@ -60,7 +64,13 @@ class Segment:
 
     def close(self) -> None:
         """Gives this process's hold of it back."""
-        os.close(self._fd)
+        with self._using:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """As `close`, in a forked child: the thread that uses it is not here."""
+        fd, self._fd = self._fd, -1
+        os.close(fd)
 
 
 class SegmentPool:
@@ -155,7 +165,7 @@ class SegmentPool:
         self._off = True
         self._idle.clear()
         for segment in self._all.values():
-            segment.close()
+            segment.abandon()
         self._all.clear()
 
 

@@ -1,4 +1,4 @@
-"""How a training batch travels: inside its call, or ahead of it in chunks when it is large.
+"""How a training batch travels: inside its call, by shared memory, or ahead of it in chunks when it is large.
 
 Knows: sizes and the server's limits. Does not know: what the columns mean.
 """
@@ -8,19 +8,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from gradwire.client._convert.messages import as_mapping
+from gradwire.client._convert.shared import Lent
 from gradwire.client._convert.times import moment
-from gradwire.client._convert.training import batch_to_proto
+from gradwire.client._convert.training import batch_to_proto, put_batch
 from gradwire.client._convert.weights import CHUNK_BYTES
 from gradwire.client._core.connection import Connection, offload
 from gradwire.client._core.countdown import Countdown
-from gradwire.client._core.rpc import Rpc
+from gradwire.client._core.rpc import Response, Rpc
 from gradwire.client.aio.admin import AsyncAdmin
 from gradwire.client.errors import UnimplementedError
 from gradwire.client.types.training import TrainingBatchLike, UploadedBatch
 from gradwire.v1 import training_pb2 as pb
+
+Asking = TypeVar("Asking", pb.FwdBwdRequest, pb.FwdNoGradRequest)
 
 # An upload that is sent again leaves a batch that nobody names; the server forgets it by itself.
 _UPLOAD = Rpc(
@@ -39,19 +42,29 @@ class BatchSender:
         self._admin = admin
         self._inline_bytes: int | None = None
 
-    async def place(
-        self, job: int, batch: TrainingBatchLike | UploadedBatch | str, countdown: Countdown
-    ) -> pb.TrainingBatch | str:
-        """A message to send inside the call, or the id of a batch that the server now holds."""
-        if isinstance(batch, str):
-            return batch
-        if isinstance(batch, UploadedBatch):
-            return batch.batch_id
-        message = await offload(lambda: batch_to_proto(batch), rough_size(batch))
-        size = message.ByteSize()
-        if size <= _INLINE_BYTES // 4 or size <= await self._limit(countdown):
-            return message
-        return (await self.send(job, message, countdown)).batch_id
+    async def unary(
+        self,
+        rpc: Rpc[Asking, Response],
+        request: Asking,
+        batch: TrainingBatchLike | UploadedBatch | str,
+        countdown: Countdown,
+    ) -> Response:
+        """Calls `rpc` with `request`, to which this adds the rows: within it, by shared memory, or sent before."""
+        if isinstance(batch, str | UploadedBatch):
+            request.batch_id = batch if isinstance(batch, str) else batch.batch_id
+            return await self._connection.unary(rpc, request, timeout=countdown.left())
+
+        async def plain() -> Response:
+            if not await self._fits(request.batch, countdown):
+                request.batch_id = (await self.send(request.job_id, request.batch, countdown)).batch_id
+            return await self._connection.unary(rpc, request, timeout=countdown.left())
+
+        with Lent(self._connection.segments) as lent:
+            await offload(lambda: put_batch(request.batch, batch, lent), rough_size(batch))
+            if not await self._fits(request.batch, countdown):
+                lent.take_back()  # some of it found no room
+                return await plain()
+            return await lent.unary(self._connection, rpc, request, timeout=countdown.left(), plain=plain)
 
     async def upload(self, job: int, batch: TrainingBatchLike, countdown: Countdown) -> UploadedBatch:
         """Uploads a batch of any size."""
@@ -69,6 +82,10 @@ class BatchSender:
 
         response = await self._connection.upload(_UPLOAD, messages, timeout=countdown.left())
         return UploadedBatch(response.batch_id, moment(response, "expires_at"))
+
+    async def _fits(self, message: pb.TrainingBatch, countdown: Countdown) -> bool:
+        size = message.ByteSize()
+        return size <= _INLINE_BYTES // 4 or size <= await self._limit(countdown)
 
     async def _limit(self, countdown: Countdown) -> int:
         if self._inline_bytes is None:

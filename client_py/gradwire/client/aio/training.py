@@ -76,24 +76,18 @@ class AsyncTraining:
         """Runs a batch forward and backward, and adds its gradients to those accumulated.
 
         `batch` is a TrainingBatch, a dict of its columns, or a batch that was uploaded (or its id); a large
-        one is uploaded by itself. `loss` is a name of the server's registry, the job's own by default. The
-        call is applied once however often it is sent: under `request_id`, or a fresh one. Calls with a
-        `sequence_number` (from 1) are applied in that order.
+        one goes by shared memory or is uploaded by itself. `loss` is a name of the server's registry, the
+        job's own by default. The call is applied once however often it is sent: under `request_id`, or a
+        fresh one. Calls with a `sequence_number` (from 1) are applied in that order.
         """
         countdown = Countdown(self._connection.deadline(timeout))
-        number = job_id(job)
-        rows = await self._batches.place(number, batch, countdown)
         request = pb.FwdBwdRequest(
-            job_id=number,
+            job_id=job_id(job),
             operation=operation(request_id, sequence_number),
             loss=loss_to_proto(loss, loss_config),
             return_outputs=return_outputs,
         )
-        if isinstance(rows, str):
-            request.batch_id = rows
-        else:
-            request.batch.CopyFrom(rows)
-        response = await self._connection.unary(_FWD_BWD, request, timeout=countdown.left())
+        response = await self._batches.unary(_FWD_BWD, request, batch, countdown)
         return await offload(lambda: fwd_bwd_from_proto(response), response.ByteSize())
 
     async def fwd_no_grad(
@@ -112,14 +106,8 @@ class AsyncTraining:
         InvalidArgumentError.
         """
         countdown = Countdown(self._connection.deadline(timeout))
-        number = job_id(job)
-        rows = await self._batches.place(number, batch, countdown)
-        request = pb.FwdNoGradRequest(job_id=number, temperature=temperature, entropy=entropy)
-        if isinstance(rows, str):
-            request.batch_id = rows
-        else:
-            request.batch.CopyFrom(rows)
-        response = await self._connection.unary(_FWD_NO_GRAD, request, timeout=countdown.left())
+        request = pb.FwdNoGradRequest(job_id=job_id(job), temperature=temperature, entropy=entropy)
+        response = await self._batches.unary(_FWD_NO_GRAD, request, batch, countdown)
         return await offload(lambda: fwd_no_grad_from_proto(response), response.ByteSize())
 
     async def step(

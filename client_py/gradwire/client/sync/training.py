@@ -46,9 +46,9 @@ class Training:
         """Runs a batch forward and backward, and adds its gradients to those accumulated.
 
         `batch` is a TrainingBatch, a dict of its columns, or a batch that was uploaded (or its id); a large
-        one is uploaded by itself. `loss` is a name of the server's registry, the job's own by default. The
-        call is applied once however often it is sent: under `request_id`, or a fresh one. Calls with a
-        `sequence_number` (from 1) are applied in that order.
+        one goes by shared memory or is uploaded by itself. `loss` is a name of the server's registry, the
+        job's own by default. The call is applied once however often it is sent: under `request_id`, or a
+        fresh one. Calls with a `sequence_number` (from 1) are applied in that order.
         """
         return self._loop.run(
             self._async.fwd_bwd(
