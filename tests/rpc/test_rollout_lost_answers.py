@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import random
 import socket
 from typing import Any
 
 import pytest
 
 from gradwire.server.domain.rollouts import answers
+from gradwire.server.domain.rollouts.calls import CallStatus
 from gradwire.v1 import rollout_pb2 as pb
 from tests.rpc.rollouts import ABANDONED, DONE, Played, path
 from tests.rpc.support import until
@@ -30,6 +33,14 @@ async def send(played: Played, where: str, headers: dict[str, str], prompt: str 
     await loop.sock_connect(connection, (host, int(port)))
     await loop.sock_sendall(connection, "\r\n".join([*lines, "", ""]).encode() + body)
     return connection
+
+
+async def read_id(connection: socket.socket) -> str:
+    data = b""
+    while not data.endswith(b"}"):
+        data += (piece := await asyncio.get_running_loop().sock_recv(connection, 1 << 16))
+        assert piece, data
+    return str(json.loads(data.partition(b"\r\n\r\n")[2])["id"])
 
 
 async def lost(played: Played, rollout: pb.Rollout, headers: dict[str, str], *, answered: bool) -> None:
@@ -136,3 +147,60 @@ async def test_an_answer_that_waits_ends_with_its_rollout(played: Played) -> Non
     await played.finish(rollout)
     await until(lambda: played.engine.ended == 2)
     assert await statuses(played, rollout) == [ABANDONED, ABANDONED]
+
+
+async def test_no_answer_waits_for_a_client_when_the_server_goes(played: Played) -> None:
+    played.engine.gate = asyncio.Semaphore(0)
+    (rollout,) = await played.open()
+    await lost(played, rollout, counted(0), answered=False)
+    played.served.app.rollouts.dismiss()
+    await until(lambda: played.engine.ended == 1)
+    await lost(played, rollout, counted(0), answered=False)
+    await until(lambda: played.engine.ended == 2)
+
+
+async def test_an_answer_is_lost_twice(played: Played) -> None:
+    played.engine.gate = asyncio.Semaphore(0)
+    (rollout,) = await played.open()
+    await lost(played, rollout, counted(0), answered=False)
+    second = await send(played, path(rollout), counted(1))
+    await asyncio.sleep(0.05)
+    played.engine.gate.release()
+    shelf = played.served.app.rollouts.shelf("local").get(rollout.rollout_id)
+    await until(lambda: shelf.calls[0].ended_at is not None)
+    second.close()
+    status, answer = await played.call(path(rollout), headers=counted(2))
+    assert (status, answer["id"]) == (200, played.engine.calls[0].request_id)
+    assert await statuses(played, rollout) == [DONE]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+async def test_many_equal_requests_on_bad_connections(played: Played, seed: int) -> None:
+    """Connections break before, while and after an answer is made; each request ends with one answer of its own."""
+    chance, many = random.Random(seed), 40
+    played.engine.gate = asyncio.Semaphore(0)
+    (rollout,) = await played.open()
+
+    async def ask() -> str:
+        for retries in itertools.count():
+            connection = await send(played, path(rollout), counted(retries))
+            if retries == 8 or chance.random() < 0.4:
+                with connection:
+                    return await read_id(connection)
+            await asyncio.sleep(chance.random() * 0.05)
+            connection.close()
+            await asyncio.sleep(0.02)
+        raise AssertionError
+
+    async def sample() -> None:
+        while True:
+            played.engine.gate.release()
+            await asyncio.sleep(chance.random() * 0.005)
+
+    sampling = asyncio.ensure_future(sample())
+    ids = await asyncio.wait_for(asyncio.gather(*(ask() for _ in range(many))), 30)
+    sampling.cancel()
+    shelf = played.served.app.rollouts.shelf("local").get(rollout.rollout_id)
+    assert sorted(ids) == sorted(call.asked.request_id for call in shelf.calls)
+    assert (len(set(ids)), len(played.engine.calls)) == (many, many)
+    assert all(call.status is CallStatus.DONE for call in shelf.calls)

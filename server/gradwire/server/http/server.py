@@ -32,6 +32,7 @@ class PatientProtocol(HttpToolsProtocol):
     """
 
     _waiting: asyncio.TimerHandle | None = None
+    _peer_left = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -45,8 +46,14 @@ class PatientProtocol(HttpToolsProtocol):
         self._deliveries.append(Delivery())
         self.scope["state"][SCOPE_KEY] = self._deliveries[-1]
 
+    def eof_received(self) -> None:
+        self._peer_left = True  # asyncio closes now, and what is written from here on goes nowhere
+        super().eof_received()
+
     def on_response_complete(self) -> None:
-        if self.pipeline:  # the next one was sent before this was read: nothing will tell
+        if self._peer_left:
+            self._settle(lost=True)
+        elif self.pipeline:  # the next one was sent before this was read: nothing will tell
             self._deliveries.pop(0).settle(False)
         super().on_response_complete()
 

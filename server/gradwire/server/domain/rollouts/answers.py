@@ -22,6 +22,7 @@ class Answers:
 
     def __init__(self, hold: Callable[[int], None]) -> None:
         self._hold = hold
+        self._waits = True
         self._kept: set[Answer] = set()
         self._named: dict[str, Answer] = {}
         self._twins: dict[str, dict[Answer, None]] = {}  # whose retries are counted, the oldest first
@@ -71,7 +72,7 @@ class Answers:
 
     def wait_for_retry(self, answer: Answer) -> None:
         """Nobody reads it any more, and the last one who did lost it."""
-        if answer.can_wait and answer in self._kept:
+        if self._waits and answer.can_wait and answer in self._kept:
             answer.lose(asyncio.get_running_loop().call_later(RETRY_WITHIN_S, self.give_up, answer))
         else:
             self.give_up(answer)
@@ -100,11 +101,16 @@ class Answers:
             self._twins.pop(answer.request.twin, None)
         answer.release()
 
+    def wait_no_more(self) -> None:
+        """Give up what was lost, and what will be: no request will ask for it."""
+        self._waits = False
+        for answer in [answer for answer in self._kept if answer.lost]:
+            self.give_up(answer)
+
     def clear(self) -> None:
         """Forget all; those that nobody reads are given up."""
+        self.wait_no_more()
         for answer in list(self._kept):
-            if answer.lost:
-                answer.give_up()
             self.forget(answer)
 
 
@@ -117,14 +123,13 @@ class Reading:
         self._over = False
         self._lost = False
 
-    def sent(self) -> bool:
-        """All of it went out; False when it is known by now that it was lost."""
+    def sent(self) -> None:
+        """All of it was written, unless it is known by now that it was lost."""
         if self._lost:
-            return False
+            return
         self._answer.taken.set()
         if not self._over:
             self._answers.settle_later(self._answer)
-        return True
 
     def settle(self, lost: bool) -> None:
         """It is known whether its reader has it."""

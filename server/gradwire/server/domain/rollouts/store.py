@@ -123,6 +123,8 @@ class Shelf:
         """End what follows and waits: the server is about to go."""
         for watch in self._watches:
             watch.dismiss()
+        for rollout in self._rollouts.values():
+            rollout.answers.wait_no_more()
 
     def _changed(self, rollout: Rollout, size: int, news: bool) -> None:
         if rollout.rollout_id not in self._rollouts:

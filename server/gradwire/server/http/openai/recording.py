@@ -118,14 +118,14 @@ async def _give(kept: Answer, reading: Reading, reply: Replies) -> None:
     reply.delivery.then(reading.settle)
     try:
         await _send(reply, await kept.again())
-        if not reading.sent():
-            await reading.left()
     except asyncio.CancelledError:
         await reading.left()
         raise
     except Exception:
         reading.failed()
         raise
+    else:
+        reading.sent()
 
 
 def _constrained(body: Mapping[str, Any]) -> bool:
