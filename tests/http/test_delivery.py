@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gradwire.server.http.delivery import Delivery, unread
+from gradwire.server.http.delivery import SCOPE_KEY, Delivery, unread
+from gradwire.server.http.server import HttpServer, PatientProtocol
 from tests.rpc.support import until
 
 
@@ -64,3 +65,48 @@ def test_it_is_told_once() -> None:
     delivery.settle(False)
     delivery.then(told.append)
     assert (delivery.lost, told) == (True, [True, True])
+
+
+class Late:
+    """An application that answers in the very moment in which its client's end is known, and the connection is not
+    closed yet.
+    """
+
+    def __init__(self) -> None:
+        self.begun = self.end_seen = False
+        self.delivery: Delivery | None = None
+
+    def serves(self, path: str) -> bool:
+        return True
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.delivery, self.begun = scope["state"][SCOPE_KEY], True
+        while not self.end_seen:  # noqa: ASYNC110 -- an event would come a turn of the loop too late
+            await asyncio.sleep(0)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_what_is_written_after_the_peers_end_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    late, told = Late(), PatientProtocol.eof_received
+
+    def eof_received(protocol: PatientProtocol) -> None:
+        late.end_seen = True
+        told(protocol)
+
+    monkeypatch.setattr(PatientProtocol, "eof_received", eof_received)
+    unused: Any = Late()  # no request is for it
+    server = HttpServer(unused, [], None, [late])
+    host, port = (await server.start("127.0.0.1:0")).split(":")
+    try:
+        with socket.create_connection((host, int(port))) as peer:
+            peer.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            await until(lambda: late.begun)
+        await until(lambda: late.delivery is not None and late.delivery.lost is not None)
+        assert late.delivery is not None and late.delivery.lost
+    finally:
+        late.end_seen = True
+        await server.stop()

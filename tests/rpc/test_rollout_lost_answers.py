@@ -116,7 +116,7 @@ async def test_what_is_no_count_says_nothing(played: Played, count: str) -> None
     played.engine.gate = asyncio.Semaphore(0)
     (rollout,) = await played.open()
     await lost(played, rollout, counted(count), answered=False)
-    await until(lambda: played.engine.ended == 1)  # its slot is free at once
+    await until(lambda: played.engine.ended == 1, timeout_s=5)  # its slot is free at once
     played.engine.gate = None
     assert (await played.call(path(rollout), headers=counted(count)))[0] == 200
     assert await statuses(played, rollout) == [ABANDONED, DONE]
@@ -145,7 +145,7 @@ async def test_an_answer_that_waits_ends_with_its_rollout(played: Played) -> Non
     played.engine.gate.release()  # one is made to its end; nobody has it
     await until(lambda: played.engine.ended == 1)
     await played.finish(rollout)
-    await until(lambda: played.engine.ended == 2)
+    await until(lambda: played.engine.ended == 2, timeout_s=5)
     assert await statuses(played, rollout) == [ABANDONED, ABANDONED]
 
 
@@ -154,9 +154,9 @@ async def test_no_answer_waits_for_a_client_when_the_server_goes(played: Played)
     (rollout,) = await played.open()
     await lost(played, rollout, counted(0), answered=False)
     played.served.app.rollouts.dismiss()
-    await until(lambda: played.engine.ended == 1)
+    await until(lambda: played.engine.ended == 1, timeout_s=5)
     await lost(played, rollout, counted(0), answered=False)
-    await until(lambda: played.engine.ended == 2)
+    await until(lambda: played.engine.ended == 2, timeout_s=5)
 
 
 async def test_an_answer_is_lost_twice(played: Played) -> None:
