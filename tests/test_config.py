@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from gradwire.server.addresses import is_loopback, split_address
 from gradwire.server.cli import main
-from gradwire.server.config import Settings, is_loopback, load_settings, readable, split_address
+from gradwire.server.config import Settings, load_settings, readable
 
 
 @pytest.fixture(autouse=True)

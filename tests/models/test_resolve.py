@@ -8,7 +8,8 @@ import pytest
 
 from gradwire.server.cli import main
 from gradwire.server.models import ModelNotFoundError, cache_root, resolve, resolve_model
-from gradwire.server.models.catalog import CATALOG, Recipe, RecipeError
+from gradwire.server.models.catalog import CATALOG
+from gradwire.server.models.recipes import Recipe, RecipeError
 
 
 @pytest.fixture(autouse=True)

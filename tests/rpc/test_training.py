@@ -227,6 +227,8 @@ async def test_checkpoints_are_saved_listed_in_pages_and_loaded(served: Served, 
         token = page.next_page_token
         if not token:
             break
+        # A new one moves nobody from one page to the next.
+        await served.training.SaveCheckpoint(training_pb2.SaveCheckpointRequest(job_id=job_id, name="d"))
     assert names == ["c", "b", "a"]
     loaded = await served.training.LoadCheckpoint(training_pb2.LoadCheckpointRequest(job_id=job_id, name="a"))
     assert (loaded.checkpoint.name, loaded.weight_version) == ("a", 1)

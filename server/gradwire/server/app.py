@@ -8,7 +8,8 @@ from collections.abc import Callable
 from grpc import aio
 from prometheus_client import CollectorRegistry
 
-from gradwire.server.config import Settings, is_loopback, split_address
+from gradwire.server.addresses import is_loopback, split_address
+from gradwire.server.config import Settings
 from gradwire.server.configured import deploy_configured
 from gradwire.server.domain.caller import LOCAL_TENANT
 from gradwire.server.domain.credentials import SCOPES, new_token

@@ -6,7 +6,6 @@ An unknown key is an error wherever it stands: a misspelt limit must not be a mi
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
 import tomllib
 from collections.abc import Iterable
@@ -21,6 +20,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from gradwire.server.addresses import is_loopback, split_address
 from gradwire.server.storage.database import database_url
 
 ENV_PREFIX = "GRADWIRE_"
@@ -279,23 +279,3 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)
-
-
-def split_address(value: str) -> tuple[str, int]:
-    """`HOST:PORT` taken apart; IPv6 as `[::1]:50051`."""
-    host, colon, port = value.rpartition(":")
-    in_brackets = host.startswith("[") and host.endswith("]")
-    numeric = port.isascii() and port.isdigit() and int(port) <= 65535
-    if not colon or not host or not numeric or (":" in host and not in_brackets):
-        raise ValueError(f"{value!r} is no address; write HOST:PORT, like 127.0.0.1:50051")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Only this machine can reach it."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,7 +8,8 @@ import argparse
 import sys
 
 from gradwire.server.cli import missing_package
-from gradwire.server.models.catalog import CATALOG, RecipeError
+from gradwire.server.models.catalog import CATALOG
+from gradwire.server.models.recipes import RecipeError
 from gradwire.server.models.resolve import ModelNotFoundError, cached_folder, resolve_model
 
 

@@ -113,7 +113,7 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 async def _serve(settings: Settings, ready_line: TextIO, *, stop_on_eof: bool) -> int:
     from gradwire.server.app import App
     from gradwire.server.engines.factory import RealEngines
-    from gradwire.server.models.catalog import RecipeError
+    from gradwire.server.models.recipes import RecipeError
     from gradwire.server.models.resolve import ModelNotFoundError
 
     loop = asyncio.get_running_loop()

@@ -11,11 +11,12 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gradwire.server.domain.cursors import Cursor
 from gradwire.server.engines.training import ADAPTER_FOLDER, EXPORT_FOLDER, CheckpointInfo
 from gradwire.server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 
@@ -133,7 +134,22 @@ class CheckpointStore:
                 log.warning("checkpoint %s is left out, its metadata cannot be read: %s", metadata.parent, error)
                 continue
             found.append((info, _job_of(metadata.parent)))
-        return sorted(found, key=lambda entry: (entry[0].created_unix, entry[0].name), reverse=True)
+        return sorted(found, key=lambda entry: _place(entry[0]), reverse=True)
+
+    def page(
+        self, tenant: str, job_id: int, size: int, after: Cursor | None
+    ) -> tuple[Sequence[tuple[CheckpointInfo, int]], Cursor | None]:
+        """A page of those of a job (0: of all), and where the next one begins. Blocks: it reads each one's facts."""
+        wanted = [entry for entry in self.list(tenant) if job_id in (0, entry[1])]
+        if after is not None:
+            wanted = [entry for entry in wanted if _place(entry[0]) < (after.time, str(after.tie))]
+        page = wanted[:size]
+        return page, Cursor(*_place(page[-1][0])) if len(wanted) > size else None
+
+
+def _place(info: CheckpointInfo) -> tuple[int, str]:
+    """In the order of a listing: Unix microseconds, then the name."""
+    return int(info.created_unix * 1e6), info.name
 
 
 def _job_of(path: Path) -> int:

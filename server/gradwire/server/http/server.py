@@ -14,7 +14,8 @@ from starlette.routing import BaseRoute
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from gradwire.server.config import TlsSettings, split_address
+from gradwire.server.addresses import split_address
+from gradwire.server.config import TlsSettings
 from gradwire.server.http.connect.door import ConnectDoor
 from gradwire.server.http.delivery import SCOPE_KEY, Delivery, unread
 

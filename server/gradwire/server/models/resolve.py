@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gradwire.server.models.catalog import CATALOG, Recipe
+from gradwire.server.models.catalog import CATALOG
+from gradwire.server.models.recipes import Recipe
 
 Progress = Callable[[str], None]
 

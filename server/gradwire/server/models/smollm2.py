@@ -8,7 +8,7 @@ the wheel's layout and how transformers reads a GGUF. Does not know: caching or 
 from importlib.util import find_spec
 from pathlib import Path
 
-from gradwire.server.models.catalog import RecipeError
+from gradwire.server.models.recipes import RecipeError
 
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 

@@ -24,7 +24,7 @@ from gradwire.server.errors import (
     NotFound,
     draining,
 )
-from gradwire.server.models.catalog import RecipeError
+from gradwire.server.models.recipes import RecipeError
 from gradwire.server.models.resolve import ModelNotFoundError
 from gradwire.v1 import job_pb2, job_pb2_grpc
 

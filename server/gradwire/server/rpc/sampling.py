@@ -185,19 +185,20 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
     ) -> sampling_pb2.ResetPrefixCacheResponse:
         job = self._scoring_job(request)
         if job.kind is JobKind.SAMPLING:  # a log-prob job keeps none
-            await job.engine.reset_prefix_cache()
+            await guarded(job, job.engine.reset_prefix_cache)
         return sampling_pb2.ResetPrefixCacheResponse()
 
     async def Pause(self, request: sampling_pb2.PauseRequest, context: Any) -> sampling_pb2.PauseResponse:
         job = self._job(request)
+        policy = IN_FLIGHT.get(request.in_flight, InFlightPolicy.WAIT)
         job.held = True
-        await job.engine.pause(IN_FLIGHT.get(request.in_flight, InFlightPolicy.WAIT))
+        await guarded(job, lambda: job.engine.pause(policy))
         return sampling_pb2.PauseResponse()
 
     async def Resume(self, request: sampling_pb2.ResumeRequest, context: Any) -> sampling_pb2.ResumeResponse:
         job = self._job(request)
         job.held = False
-        await job.engine.resume()
+        await guarded(job, job.engine.resume)
         return sampling_pb2.ResumeResponse()
 
 

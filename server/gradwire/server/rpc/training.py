@@ -15,6 +15,7 @@ from gradwire.server.codec.times import duration, timestamp
 from gradwire.server.domain import sampling as reference
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.checkpoints import CheckpointStore
+from gradwire.server.domain.cursors import decode_cursor, encode_cursor
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import AnyJob, JobRegistry, TrainingJob
 from gradwire.server.domain.training import empty_cache, guarded, operate, sleep, wake
@@ -25,6 +26,7 @@ from gradwire.server.rpc.batches import Batches, with_defaults
 from gradwire.server.rpc.operation import operation_of, time_left, with_timing
 from gradwire.v1 import sampling_pb2, training_pb2, training_pb2_grpc
 
+_PAGE_SIZE = 100
 SLEEP_MODES = {
     training_pb2.TRAINING_SLEEP_MODE_UNSPECIFIED: SleepMode.ALL,
     training_pb2.TRAINING_SLEEP_MODE_ALL: SleepMode.ALL,
@@ -166,16 +168,12 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
     async def ListCheckpoints(
         self, request: training_pb2.ListCheckpointsRequest, context: Any
     ) -> training_pb2.ListCheckpointsResponse:
-        found = await asyncio.to_thread(self._checkpoints.list, current_caller().tenant)
-        if request.job_id:
-            found = [entry for entry in found if entry[1] == request.job_id]
-        start = _page_start(request.page_token)
-        size = request.page_size if request.HasField("page_size") else 100
-        page = found[start : start + size]
-        more = start + size < len(found)
+        tenant = current_caller().tenant
+        size = request.page_size if request.HasField("page_size") else _PAGE_SIZE
+        after = decode_cursor(request.page_token, str)
+        page, after = await asyncio.to_thread(self._checkpoints.page, tenant, request.job_id, size, after)
         return training_pb2.ListCheckpointsResponse(
-            checkpoints=[encode_checkpoint(info, job_id) for info, job_id in page],
-            next_page_token=str(start + size) if more else "",
+            checkpoints=[encode_checkpoint(info, job_id) for info, job_id in page], next_page_token=encode_cursor(after)
         )
 
     async def SleepTraining(
@@ -205,11 +203,3 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
     ) -> training_pb2.EmptyTrainingCacheResponse:
         memory = await empty_cache(self._job(request), timeout=time_left(context))
         return training_pb2.EmptyTrainingCacheResponse(memory=encode_memory(memory))
-
-
-def _page_start(token: str) -> int:
-    if not token:
-        return 0
-    if not token.isascii() or not token.isdigit():
-        raise InvalidArgument.at("page_token", "is not one that this server gave out")
-    return int(token)

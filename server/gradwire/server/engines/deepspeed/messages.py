@@ -18,6 +18,7 @@ from gradwire.server.losses.metrics import Metric, Reduction
 from gradwire.worker.v1 import worker_pb2 as pb
 
 Floats = npt.NDArray[np.float32]
+MESSAGE_LIMIT = 1 << 30  # bytes of one message, at both ends
 
 _REDUCTIONS = {
     Reduction.SUM: pb.Metric.REDUCTION_SUM,

@@ -15,13 +15,13 @@ import grpc
 
 from gradwire.server.codec.status import DETAILS_KEY, from_rpc_error
 from gradwire.server.engines.deepspeed.launcher import LocalLauncher, WorkerProcess
+from gradwire.server.engines.deepspeed.messages import MESSAGE_LIMIT
 from gradwire.server.errors import Aborted, FailedPrecondition, GradwireError, Unavailable
 from gradwire.worker.v1 import worker_pb2 as pb
 from gradwire.worker.v1 import worker_pb2_grpc as rpc
 
 T = TypeVar("T")
 
-MESSAGE_LIMIT = 1 << 30
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     ("grpc.max_send_message_length", MESSAGE_LIMIT),

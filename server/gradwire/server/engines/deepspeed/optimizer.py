@@ -1,7 +1,7 @@
 """Torch optimizers by name, and what DeepSpeed is told about a job.
 
 Knows: which of torch's implementations is fast on which device. Does not know: rates over time
-(schedule.py), or how states are saved (checkpoint.py).
+(schedule.py), or how states are saved (checkpoint/).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One rank of a training job: forward, backward, step. The heart of a worker process.
 
 Knows: deepspeed's engine, micro-batches, the registry of losses. Does not know: gRPC, processes, how
-checkpoints lie on disk (checkpoint.py) or how weights leave (export.py). Every method is a collective: all
+checkpoints lie on disk (checkpoint/) or how weights leave (export.py). Every method is a collective: all
 ranks call it with the same arguments but for their rows.
 """
 

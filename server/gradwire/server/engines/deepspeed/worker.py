@@ -22,10 +22,9 @@ import grpc
 
 from gradwire.server.engines.deepspeed.lifeline import tie_to_parent
 from gradwire.server.engines.deepspeed.main_thread import MainThread
+from gradwire.server.engines.deepspeed.messages import MESSAGE_LIMIT
 from gradwire.server.engines.deepspeed.servicer import WorkerServicer
 from gradwire.worker.v1 import worker_pb2_grpc as rpc
-
-MESSAGE_LIMIT = 1 << 30
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gradwire.server.config import is_loopback
+from gradwire.server.addresses import is_loopback
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.http.connect.coding import BINARY, JSON, Coding
 from gradwire.server.http.connect.methods import Method
