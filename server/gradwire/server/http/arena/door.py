@@ -15,7 +15,7 @@ from gradwire.server.http.connect import negotiation
 from gradwire.server.http.connect.body import Body, BodyLimits
 from gradwire.server.http.connect.replies import Send
 from gradwire.server.http.refusals import foreign_name, wrong_verb
-from gradwire.server.http.works import Works
+from gradwire.server.http.works import Ending, Works
 from gradwire.server.rpc.interceptors.errors import shown
 from gradwire.server.rpc.interceptors.step import Call, Chain
 
@@ -58,7 +58,7 @@ class ArenaDoor:
             call = Call(method_name(route), peer, headers, forwarded=negotiation.is_forwarded(headers))
             body = Body(receive, limit=self._limits.max_bytes, patience_s=self._limits.patience_s, gzipped=False)
             asked = Asked(route, target, call, body, scope["scheme"], scope["query_string"])
-            if not await self._works.run(self._work(asked, answer), body):
+            if await self._works.run(self._work(asked, answer), body) is not Ending.OWN:
                 await answer.fail(draining())
 
     async def _work(self, asked: Asked, answer: Answer) -> None:

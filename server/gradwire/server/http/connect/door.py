@@ -29,6 +29,7 @@ from gradwire.server.http.connect.methods import Method, MethodTable
 from gradwire.server.http.connect.negotiation import Form
 from gradwire.server.http.connect.replies import Reply, Send, send_failure
 from gradwire.server.http.refusals import foreign_name
+from gradwire.server.http.works import Ending, Works
 from gradwire.server.rpc.interceptors.errors import method_not_served, status_of
 from gradwire.server.rpc.interceptors.step import Call, Chain, answer_stream
 
@@ -46,7 +47,7 @@ class ConnectDoor:
         self._limit = max_message_bytes
         self._patience_s = patience_s
         self._guarded = guarded
-        self._works: set[asyncio.Task[None]] = set()
+        self._works = Works()
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         """Answer one request."""
@@ -77,24 +78,11 @@ class ConnectDoor:
         except GradwireError as error:
             await reply.fail(to_status(error))
             return
-        loop = asyncio.get_running_loop()
-        ends = None if seconds is None else loop.time() + seconds
+        ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
         body = Body(receive, limit=self._limit, patience_s=self._patience_s, gzipped=gzipped)
-        work = loop.create_task(self._work(method, call, form, body, reply, ends))
-        leaving = loop.create_task(body.caller_leaves())
-        self._works.add(work)
-        try:
-            await asyncio.wait({work, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            late = not work.done() and not body.left
-            if not work.done():
-                work.cancel()
-                await asyncio.wait({work})
-            if work.cancelled() and not body.left:
-                await _last_words(reply, to_status(_late() if late else draining()))
-        finally:
-            self._works.discard(work)
-            work.cancel()
-            leaving.cancel()
+        ending = await self._works.run(self._work(method, call, form, body, reply, ends), body, seconds=seconds)
+        if ending is not Ending.OWN:
+            await _last_words(reply, to_status(_late() if ending is Ending.LATE else draining()))
 
     async def _work(self, method: Method, call: Call, form: Form, body: Body, reply: Reply, ends: float | None) -> None:
         """The call itself; cancelled from outside, or by CallerLeft from within."""
@@ -134,10 +122,7 @@ class ConnectDoor:
 
     async def close(self) -> None:
         """End the calls that are still under way."""
-        for work in self._works:
-            work.cancel()
-        if self._works:
-            await asyncio.wait(set(self._works), timeout=_LAST_WORDS_S)
+        await self._works.close()
 
 
 async def _decoded(method: Method, form: Form, body: Body, most: int | None = None) -> AsyncIterator[Message]:

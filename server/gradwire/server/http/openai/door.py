@@ -25,7 +25,7 @@ from gradwire.server.http.openai.paths import Target, rollout_of, target_of
 from gradwire.server.http.openai.profiles import DOCUMENTED, PROFILES, READERS
 from gradwire.server.http.openai.recording import Recorder
 from gradwire.server.http.refusals import foreign_name, wrong_verb
-from gradwire.server.http.works import Works
+from gradwire.server.http.works import Ending, Works
 from gradwire.server.rpc.interceptors.errors import shown
 from gradwire.server.rpc.interceptors.step import Call, Chain
 
@@ -73,7 +73,7 @@ class OpenAiDoor:
         call = Call(target.method, peer, headers, forwarded=negotiation.is_forwarded(headers))
         body = Body(receive, limit=self._limits.max_bytes, patience_s=self._limits.patience_s, gzipped=False)
         query = scope.get("query_string", b"")
-        if not await self._works.run(self._work(target, call, body, reply, query), body):
+        if await self._works.run(self._work(target, call, body, reply, query), body) is not Ending.OWN:
             await reply.fail(draining())
 
     async def _work(self, target: Target, call: Call, body: Body, reply: _Answer, query: bytes) -> None:
