@@ -33,7 +33,8 @@ class Caller:
 LOCAL_CALLER = Caller(LOCAL_TENANT, "local", frozenset({"INFERENCE", "TRAINING", "ADMIN"}))
 ANONYMOUS = Caller("", "anonymous", frozenset(), user="")
 """Whoever sent no token, in a call that takes none: owns nothing, may do nothing else."""
-_current: ContextVar[Caller] = ContextVar("gradwire_caller", default=LOCAL_CALLER)
+# Where no door has said who calls, nobody does.
+_current: ContextVar[Caller] = ContextVar("gradwire_caller", default=ANONYMOUS)
 
 
 def current_caller() -> Caller:
