@@ -1,7 +1,7 @@
 """Imports go one way. The rules of the server's parts, and of the client, as they are checked here:
 
 - domain knows no gRPC and no protobuf: of ours it imports only itself, `errors`, `engines`' value modules
-  (acting, base, sampling, scoring, training, weights, sharedmem), `together` and nothing that is made for one engine;
+  (acting, base, sampling, scoring, training, weights, sharedmem), `tasks` and nothing that is made for one engine;
 - codec and rpc and http and observability know no torch, vLLM or DeepSpeed;
 - engines import neither domain nor rpc nor http, and of codec only `status`: a trainer's worker is a small
   gRPC server itself, and its errors travel as all others do;
@@ -31,7 +31,7 @@ GRPC = ("grpc", "grpc_health", "grpc_reflection", "grpc_status")
 GENERATED = ("gradwire.v1", "gradwire.worker", "buf")
 VALUES = tuple(
     f"{OURS}engines.{name}"
-    for name in ("acting", "base", "openai", "sampling", "scoring", "training", "weights", "sharedmem", "together")
+    for name in ("acting", "base", "openai", "sampling", "scoring", "training", "weights", "sharedmem", "tasks")
 )
 
 

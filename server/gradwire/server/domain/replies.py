@@ -28,7 +28,7 @@ from gradwire.server.engines.sampling import (
     SamplingParams,
     TokenIds,
 )
-from gradwire.server.engines.together import together
+from gradwire.server.engines.tasks import together
 from gradwire.server.errors import GradwireError, InvalidArgument
 
 _ids = itertools.count(1)

@@ -20,6 +20,7 @@ from gradwire.server.engines.sampling import (
     TopLogProbs,
     WeightSpan,
 )
+from gradwire.server.engines.tasks import to_the_end
 from gradwire.server.engines.weights import MemoryReport
 from gradwire.server.errors import FailedPrecondition, FieldViolation, InvalidArgument, Unavailable
 
@@ -69,22 +70,30 @@ def _without_log_probs(event: SampleEvent) -> SampleEvent:
 
 
 async def sleep(job: AnyJob, level: int, weights_asleep: Callable[[AnyJob], Awaitable[None]]) -> MemoryReport:
-    """Put the engine to sleep. Shield it: the job's state follows the engine's."""
-    memory = await job.engine.sleep(level)
-    job.set_state(JobState.SLEEPING, f"asleep, level {level}")
-    await weights_asleep(job)
-    return memory
+    """Put the engine to sleep. It goes on when the caller leaves: the job's state follows the engine's."""
+
+    async def work() -> MemoryReport:
+        memory = await job.engine.sleep(level)
+        job.set_state(JobState.SLEEPING, f"asleep, level {level}")
+        await weights_asleep(job)
+        return memory
+
+    return await to_the_end(work())
 
 
 async def wake(job: AnyJob, tags: Sequence[str] | None) -> MemoryReport:
-    """Wake the engine, or parts of it. Shield it, too."""
-    memory = await job.engine.wake(tags)
-    version = await job.engine.weight_version()
-    if version != job.weight_version:  # the weights were dropped, and are those of the model's folder again
-        job.set_version(version)
-    if tags is None or "kv_cache" in tags:
-        job.set_state(JobState.READY, "awake")
-    return memory
+    """Wake the engine, or parts of it. It goes on when the caller leaves, too."""
+
+    async def work() -> MemoryReport:
+        memory = await job.engine.wake(tags)
+        version = await job.engine.weight_version()
+        if version != job.weight_version:  # the weights were dropped, and are those of the model's folder again
+            job.set_version(version)
+        if tags is None or "kv_cache" in tags:
+            job.set_state(JobState.READY, "awake")
+        return memory
+
+    return await to_the_end(work())
 
 
 @dataclass(slots=True)

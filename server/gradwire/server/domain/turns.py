@@ -25,6 +25,7 @@ from gradwire.server.domain.sessions import (
     check_session_id,
     new_session_id,
 )
+from gradwire.server.engines.tasks import to_the_end
 from gradwire.server.errors import Aborted, Unavailable
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class Turn:
 
         Raises Unavailable; the turn then breaks off with an empty reply.
         """
-        await asyncio.shield(asyncio.ensure_future(self._withdraw_in_order()))
+        await to_the_end(self._withdraw_in_order())
 
     async def keep(self) -> None:
         """Save what is new and renew the lease, until cancelled."""
@@ -107,8 +108,8 @@ class Turn:
                 self._ended = True
 
     async def _save(self, *, incomplete: bool, renew_s: float | None) -> None:
-        # As a task of its own: a call that is cancelled here must not leave unknown what is stored.
-        await asyncio.shield(asyncio.ensure_future(self._save_in_order(incomplete, renew_s)))
+        # A call that is cancelled here must not leave unknown what is stored.
+        await to_the_end(self._save_in_order(incomplete, renew_s))
 
     async def _save_in_order(self, incomplete: bool, renew_s: float | None) -> None:
         async with self._saving:

@@ -17,7 +17,8 @@ from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.registry import JobRegistry
 from gradwire.server.domain.rollouts.assembly import Assembly, assemble
 from gradwire.server.domain.rollouts.rollout import Rollout
-from gradwire.server.domain.rollouts.store import RolloutStore, Shelf
+from gradwire.server.domain.rollouts.shelf import Shelf
+from gradwire.server.domain.rollouts.store import RolloutStore
 from gradwire.server.errors import ResourceExhausted
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.v1 import rollout_pb2 as pb

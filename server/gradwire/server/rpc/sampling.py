@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ from gradwire.server.engines.base import SamplerEngine
 from gradwire.server.engines.openai import Observer
 from gradwire.server.engines.sampling import PromptInfo, SampleRequest, SamplingParams, TokenIds
 from gradwire.server.engines.scoring import Scores
-from gradwire.server.engines.together import together
+from gradwire.server.engines.tasks import together
 from gradwire.server.engines.weights import InFlightPolicy
 from gradwire.server.errors import FieldViolation, InvalidArgument
 from gradwire.server.observability.metrics import CallMetrics
@@ -168,8 +167,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
     async def Sleep(self, request: sampling_pb2.SleepRequest, context: Any) -> sampling_pb2.SleepResponse:
         job = self._scoring_job(request)
-        # Shielded, as waking is: the engine ends what it has begun when the caller goes away.
-        memory = await asyncio.shield(asyncio.ensure_future(sleep(job, request.level or 1, self._jobs.fell_asleep)))
+        memory = await sleep(job, request.level or 1, self._jobs.fell_asleep)
         return sampling_pb2.SleepResponse(memory=encode_memory(memory), changed=memory.changed)
 
     async def Wake(self, request: sampling_pb2.WakeRequest, context: Any) -> sampling_pb2.WakeResponse:
@@ -177,7 +175,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         tags: Sequence[str] | None = None
         if request.part != sampling_pb2.WAKE_PART_UNSPECIFIED:
             tags = ["weights" if request.part == sampling_pb2.WAKE_PART_WEIGHTS else "kv_cache"]
-        memory = await asyncio.shield(asyncio.ensure_future(wake(job, tags)))
+        memory = await wake(job, tags)
         return sampling_pb2.WakeResponse(memory=encode_memory(memory), changed=memory.changed)
 
     async def ResetPrefixCache(

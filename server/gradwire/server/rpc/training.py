@@ -183,7 +183,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         if job.kind is JobKind.TRAINING:
             memory = await sleep(job, mode, weights_asleep=asleep, timeout=time_left(context))
         elif mode is SleepMode.ALL:
-            memory = await asyncio.shield(asyncio.ensure_future(reference.sleep(job, 1, asleep)))
+            memory = await reference.sleep(job, 1, asleep)
         else:
             raise InvalidArgument.at("mode", f"is {mode}; {job.name} has weights only, which sleep with all")
         return training_pb2.SleepTrainingResponse(memory=encode_memory(memory), changed=memory.changed)
@@ -195,7 +195,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         if job.kind is JobKind.TRAINING:
             memory = await wake(job, timeout=time_left(context))
         else:
-            memory = await asyncio.shield(asyncio.ensure_future(reference.wake(job, None)))
+            memory = await reference.wake(job, None)
         return training_pb2.WakeTrainingResponse(memory=encode_memory(memory), changed=memory.changed)
 
     async def EmptyTrainingCache(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from gradwire.server.domain.registry import JobRegistry, TrainingJob
 from gradwire.server.domain.training import guarded, operate
 from gradwire.server.domain.updates import IncomingTensor, WeightUpdates
 from gradwire.server.domain.weights import SAFETENSORS_DTYPES, SyncReport, WeightSync, WeightTarget
+from gradwire.server.engines.tasks import to_the_end
 from gradwire.server.engines.weights import InFlightPolicy, TensorChecksum
 from gradwire.server.errors import FailedPrecondition, InvalidArgument
 from gradwire.server.rpc.operation import operation_of, time_left
@@ -85,7 +85,7 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
             async with self._sync.lock(job):
                 await unload(job, request.adapter, caller.tenant)
 
-        await asyncio.shield(asyncio.ensure_future(apply()))  # a caller that goes away must not leave half of it
+        await to_the_end(apply())
         return weight_pb2.UnloadAdapterResponse()
 
     async def BeginUpdate(self, request: weight_pb2.BeginUpdateRequest, context: Any) -> weight_pb2.BeginUpdateResponse:
@@ -118,10 +118,7 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
         self, request: weight_pb2.CommitUpdateRequest, context: Any
     ) -> weight_pb2.CommitUpdateResponse:
         policy = IN_FLIGHT.get(request.in_flight, InFlightPolicy.KEEP)
-        # Shielded: a caller that goes away in the middle must not leave half an update.
-        version, pause_s = await asyncio.shield(
-            asyncio.ensure_future(self._updates.commit(request.update_id, policy, current_caller()))
-        )
+        version, pause_s = await to_the_end(self._updates.commit(request.update_id, policy, current_caller()))
         return weight_pb2.CommitUpdateResponse(weight_version=version, pause_time=duration(pause_s))
 
     async def AbortUpdate(self, request: weight_pb2.AbortUpdateRequest, context: Any) -> weight_pb2.AbortUpdateResponse:

@@ -31,7 +31,7 @@ from gradwire.server.engines.scoring import (
     check_widths,
     refuse_foreign_fields,
 )
-from gradwire.server.engines.together import together
+from gradwire.server.engines.tasks import together
 from gradwire.server.engines.training import ForwardResult, TrainingBatch
 from gradwire.server.engines.vllm.engine import VllmSampler
 from gradwire.server.engines.weights import InFlightPolicy, MemoryReport, TensorChecksum, WeightManifest
