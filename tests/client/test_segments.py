@@ -151,15 +151,18 @@ print(os.path.exists("/dev/shm/" + segment.name))
     assert not exists(found.stdout.split()[0])
 
 
-def test_what_a_killed_process_left_goes_with_the_next_client_or_server() -> None:
+def test_what_a_killed_process_left_goes_with_the_next_client_or_server(pool: SegmentPool) -> None:
     from gradwire.server.engines import sharedmem
 
+    mine = borrow(pool, 1)
     kill = f"os.kill(os.getpid(), {int(signal.SIGKILL)})"
     left = run(kill)
     assert exists(left)
     assert not exists(run("")) and not exists(left)
     left = run(kill)
     assert left in sharedmem.sweep() and not exists(left)
+    assert exists(mine.name)
+    pool.drop(mine)
 
 
 def test_it_can_be_turned_off_and_needs_a_place() -> None:

@@ -95,6 +95,18 @@ async def test_the_array_may_be_changed_when_the_call_has_begun(tmp_path: Path, 
             np.testing.assert_array_equal(result.action, expected.action)
 
 
+async def test_the_http_door_reads_them_too_but_not_for_others(tmp_path: Path, reads: list[str]) -> None:
+    async with deployed(tmp_path, http="127.0.0.1:0") as served:
+        address = f"http://{served.app.http_address}"
+        proxied = {"x-forwarded-for": "192.0.2.1"}
+        async with AsyncClient(address) as near, AsyncClient(address, metadata=proxied) as far:
+            found = await act(near, "image", IMAGES)
+            assert len(reads) == 1
+            same = await act(far, "image", IMAGES)
+            np.testing.assert_array_equal(found.action, same.action)
+            assert len(reads) == 1 and far._connection.segments.off and not near._connection.segments.off
+
+
 @pytest.mark.parametrize("why", ["turned off", "other host"])
 async def test_a_server_that_reads_no_segments_gets_the_bytes(
     tmp_path: Path, reads: list[str], why: str, monkeypatch: pytest.MonkeyPatch
@@ -123,6 +135,12 @@ async def test_a_server_that_reads_no_segments_gets_the_bytes(
             np.testing.assert_array_equal(found.action, expected.action)
         assert len(asked) == 2, "two arrays, once"
         assert len(reads) == (1 if why == "other host" else 0)
+        with Agent(f"grpc://{served.app.grpc_address}/image", probe_on_init=False) as agent:
+            await asyncio.to_thread(agent.status)
+            for _ in range(2):
+                actions, _ = await asyncio.to_thread(agent.get_action, IMAGES, batched=True)
+                np.testing.assert_array_equal(actions, (await act(plain, "image", IMAGES)).action)
+        assert len(asked) == 3
         for path in moved:
             path.unlink()
 
