@@ -41,7 +41,7 @@ class RolloutCallStatus(StrEnum):
     RETRIED = "retried"
     """Answered, and asked again later with the same prompt: the later answer counts."""
     ABANDONED = "abandoned"
-    """The caller left, or the rollout ended, before the answer was whole."""
+    """The caller left before its answer went out, or the rollout ended before that was whole."""
     FAILED = "failed"
 
 
