@@ -46,9 +46,9 @@ class AsyncAdmin:
     ) -> CreatedToken:
         """Makes a token of `tenant`. Its secret is in the result and never shown again.
 
-        `scopes` are "inference", "training", "admin". `kind` is of one person by default. It lives
-        `lifetime_s` seconds, for ever by default. All tokens of one `user` within the tenant reach that person's
-        conversations; by default those of this token are its own.
+        `scopes` are "inference", "training", "admin"; `description` is for people. `kind` is of one person by
+        default. It lives `lifetime_s` seconds, for ever by default. All tokens of one `user` within the tenant reach
+        that person's conversations; by default those of this token are its own.
         """
         request = pb.CreateTokenRequest(
             description=description,

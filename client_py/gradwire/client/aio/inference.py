@@ -91,7 +91,7 @@ class AsyncInference:
     async def predict(
         self, inputs: ValueLike, *, batched: bool = False, deployment_id: str = "", timeout: float | None = None
     ) -> Prediction:
-        """Predictions of a supervised model; values as in `get_action`."""
+        """Predictions of a supervised model for `inputs`; values and `batched` as in `get_action`."""
         request = pb.PredictRequest(deployment_id=deployment_id, batched=batched)
         with Lent(self._connection.segments) as lent:
             whole = with_value(request, "inputs", inputs, lent)
@@ -130,7 +130,7 @@ class AsyncInference:
         timeout: float | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> AsyncReplyStream:
-        """The reply of a language model, as it comes. The call begins at once."""
+        """The reply of a language model, as it comes. The call begins at once; arguments as in `generate`."""
         request = pb.GenerateReplyStreamRequest(
             deployment_id=deployment_id,
             prompt=prompt,

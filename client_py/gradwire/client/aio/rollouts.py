@@ -158,8 +158,9 @@ class AsyncRollouts:
     ) -> Rollout:
         """Ends a rollout, and its calls that are under way. The same again is fine.
 
-        `step_rewards` are those of the first steps, or by step: calls that count, from 0. FailedPreconditionError
-        (ROLLOUT_ENDED) for one that ended otherwise, by its deadline for example.
+        `outcome` says how it ended, and `reason` why, for people. `step_rewards` are those of the first steps, or by
+        step: calls that count, from 0. FailedPreconditionError (ROLLOUT_ENDED) for one that ended otherwise, by its
+        deadline for example.
         """
         request = pb.FinishRolloutRequest(
             rollout_id=rollout_id(rollout),
@@ -186,7 +187,8 @@ class AsyncRollouts:
     ) -> tuple[CollectedRollout, ...]:
         """Ended rollouts with their training rows, of whatever outcome; each is handed out once.
 
-        `rollouts` names some, which are then given whether or not they were collected before. `whole_groups` gives
+        `rollouts` names some, which are then given whether or not they were collected before; `group_ids` takes only
+        those of some groups. `whole_groups` gives
         groups only when all of them have ended. Waits up to `wait_s` seconds for `min_rollouts` (default 1), or for
         all that are named, and returns what there is; at most `max_rollouts` (default 256). Answers that were asked
         for again, and such whose reader left, make no rows unless they are included.

@@ -129,10 +129,11 @@ class AsyncSampling:
     ) -> tuple[Score, ...]:
         """Log-probs of given text: one score a prompt.
 
-        `completions` are what follows each prompt, text or token ids; without them only the prompts are
-        scored. `top_k` also returns that many of the most likely tokens at each place, at most the job's
+        `completions` are what follows each prompt, text or token ids; without them only the prompts are scored.
+        `top_k` also returns that many of the most likely tokens at each place, at most the job's
         `facts.max_log_probs`. `job` is a sampling or a log-prob job; `adapter`, as in `generate`, is one of a
-        sampling job. Log-probs are at temperature 1; the first token of all, which follows nothing, has NaN.
+        sampling job, and `min_weight_version` is as there. Log-probs are at temperature 1; the first token of all,
+        which follows nothing, has NaN.
         """
         if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 0:
             raise ValueError(f"top_k is {top_k!r}; it is a whole number of at least 0")
@@ -182,7 +183,8 @@ class AsyncSampling:
         job: JobRef | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Stops sampling until `resume`. Requests in the engine are awaited (default), or "abort", "keep"."""
+        """Stops sampling until `resume`. `in_flight`: requests in the engine are awaited ("wait", the default), ended
+        ("abort") or kept ("keep")."""
         policy = enum_to_proto(pb.InFlightPolicy, in_flight, "in_flight")
         await self._connection.unary(_PAUSE, pb.PauseRequest(job_id=job_id(job), in_flight=policy), timeout=timeout)
 

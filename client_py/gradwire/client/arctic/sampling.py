@@ -42,7 +42,8 @@ class ArcticRLSampling(ArcticRLBase):
         `sampling_params` are vLLM's names (max_tokens, temperature, n, logprobs, ...). Returns one dict a
         prompt: text, token_ids, finish_reason, prompt_len, generation_len, prefix_cache_len, prompt_token_ids,
         weight_version, and `logprobs` / `prompt_logprobs` ([{token_id: {logprob, rank}}]) where asked for.
-        With n above 1 these are the first completion's; `completions` has all n.
+        With n above 1 these are the first completion's; `completions` has all n. Weights older than
+        `min_weight_version` are FailedPreconditionError.
         """
         job = self.sampling_job_id
         params = read_params(sampling_params)

@@ -34,11 +34,11 @@ class Deployments:
     ) -> Deployment:
         """Puts the language model of a sampling job (default: the server's own) behind a name.
 
-        It answers with the weights that `follow`, a training job, last synced to that sampler. `params` is what
-        requests get that do not say. `memory_scope` says who sees conversations: "user" (the default) or
-        "organization"; MemoryScope.UNSPECIFIED stores none. The first deployment of a name chooses it for ever.
-        AlreadyExistsError when the name is taken, unless `replace`: then requests under way finish with what was
-        there, and no request is refused.
+        It answers with the weights that `follow`, a training job, last synced to that sampler. `system_prompt` stands
+        before each conversation. `params` is what requests get that do not say. `memory_scope` says who sees
+        conversations: "user" (the default) or "organization"; MemoryScope.UNSPECIFIED stores none. The first
+        deployment of a name chooses it for ever. AlreadyExistsError when the name is taken, unless `replace`: then
+        requests under way finish with what was there, and no request is refused.
         """
         return self._loop.run(
             self._async.deploy_llm(

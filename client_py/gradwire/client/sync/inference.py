@@ -67,7 +67,7 @@ class Inference:
     def predict(
         self, inputs: ValueLike, *, batched: bool = False, deployment_id: str = "", timeout: float | None = None
     ) -> Prediction:
-        """Predictions of a supervised model; values as in `get_action`."""
+        """Predictions of a supervised model for `inputs`; values and `batched` as in `get_action`."""
         return self._loop.run(
             self._async.predict(inputs, batched=batched, deployment_id=deployment_id, timeout=timeout)
         )
@@ -103,7 +103,7 @@ class Inference:
         timeout: float | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> ReplyStream:
-        """The reply of a language model, as it comes. The call begins at once."""
+        """The reply of a language model, as it comes. The call begins at once; arguments as in `generate`."""
         return ReplyStream(
             self._loop.call(
                 lambda: self._async.generate_stream(

@@ -117,10 +117,11 @@ class Sampling:
     ) -> tuple[Score, ...]:
         """Log-probs of given text: one score a prompt.
 
-        `completions` are what follows each prompt, text or token ids; without them only the prompts are
-        scored. `top_k` also returns that many of the most likely tokens at each place, at most the job's
+        `completions` are what follows each prompt, text or token ids; without them only the prompts are scored.
+        `top_k` also returns that many of the most likely tokens at each place, at most the job's
         `facts.max_log_probs`. `job` is a sampling or a log-prob job; `adapter`, as in `generate`, is one of a
-        sampling job. Log-probs are at temperature 1; the first token of all, which follows nothing, has NaN.
+        sampling job, and `min_weight_version` is as there. Log-probs are at temperature 1; the first token of all,
+        which follows nothing, has NaN.
         """
         return self._loop.run(
             self._async.log_probs(
@@ -163,7 +164,9 @@ class Sampling:
     def pause(
         self, in_flight: InFlightPolicy | str | None = None, *, job: JobRef | None = None, timeout: float | None = None
     ) -> None:
-        """Stops sampling until `resume`. Requests in the engine are awaited (default), or "abort", "keep"."""
+        """Stops sampling until `resume`. `in_flight`: requests in the engine are awaited ("wait", the default), ended
+        ("abort") or kept ("keep").
+        """
         self._loop.run(self._async.pause(in_flight, job=job, timeout=timeout))
 
     def resume(self, *, job: JobRef | None = None, timeout: float | None = None) -> None:

@@ -54,8 +54,10 @@ class Weights:
         With `log_prob_job` they go to that job instead: the reference is reset to the policy of now. Calls that
         it is answering end first, on the old weights, whatever `in_flight` says.
 
-        Requests in the sampler go on with the new weights (default "keep"), or "wait", "abort". `verify`
-        compares checksums of both sides afterwards. Applied once, however often it is sent.
+        `in_flight`: requests in the sampler go on with the new weights ("keep", the default), are awaited first
+        ("wait") or ended ("abort"). `verify` compares checksums of both sides afterwards. `transport` is chosen by
+        the server; one that it cannot is FailedPreconditionError (TRANSPORT_UNAVAILABLE), which names those it can.
+        `low_memory` moves one tensor at a time, over CUDA IPC alone. Applied once, however often it is sent.
 
         Of a LoRA job only the adapter is carried, into one of the sampler's `max_loras` slots under the name
         `adapter` (default "default": what requests that name none then use); with `merge` the whole model with
@@ -90,8 +92,8 @@ class Weights:
     ) -> CommitResult:
         """Puts `tensors` (arrays by Hugging Face name, all of the model's) into a sampler or a log-prob job.
 
-        Begins, transfers and commits with checksums; whatever fails on the way aborts the update.
-        `timeout` is each part's own.
+        `weight_version` is above the job's, and `in_flight` as in `sync`. Begins, transfers and commits with
+        checksums; whatever fails on the way aborts the update. `timeout` is each part's own.
         """
         return self._loop.run(
             self._async.update(
@@ -140,7 +142,7 @@ class Weights:
     def commit_update(
         self, update_id: str, *, in_flight: InFlightPolicy | str | None = None, timeout: float | None = None
     ) -> CommitResult:
-        """Puts an update into effect, the reset of the prefix cache included."""
+        """Puts an update into effect, the reset of the prefix cache included. `in_flight` as in `sync`."""
         return self._loop.run(self._async.commit_update(update_id, in_flight=in_flight, timeout=timeout))
 
     def abort_update(self, update_id: str, *, timeout: float | None = None) -> None:
