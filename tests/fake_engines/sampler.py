@@ -54,9 +54,6 @@ class FakeSampler(FakeModel):
         self.version = 0
         self.weights = b""
 
-    def decode(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:
-        return bytes(token_ids.astype(np.uint8)).decode(errors="replace")
-
     async def generate(self, request: SampleRequest) -> AsyncGenerator[SampleEvent, None]:
         self.requests.append(request)
         tokens = request.prompt_token_ids
@@ -86,14 +83,11 @@ class FakeSampler(FakeModel):
             index=index,
             first_token_index=place,
             token_ids=answer[place : place + 1],
-            text=self.decode(answer[place : place + 1]),
+            text=bytes(answer[place : place + 1].astype(np.uint8)).decode(errors="replace"),
             log_probs=None if params.log_probs is None else np.array([-0.25], np.float32),
             weight_spans=(WeightSpan(self.version, place, place + 1),),
             finish_reason=self.finish if last else None,
         )
-
-    async def num_unfinished(self) -> int:
-        return len(self.open)
 
     async def reset_prefix_cache(self) -> None:
         return

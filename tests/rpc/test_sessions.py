@@ -27,7 +27,7 @@ async def say(served: Served, session_id: str, content: str, reply: str) -> None
 
 
 async def test_the_client_reads_all_pages_and_deletes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    served.app.deployments.add(Deployment("agent"))
+    served.app.deployments.put(Deployment("agent"))
     for number in range(53):
         await say(served, f"s{number}", "q", "a")
     await say(served, "s7", "next", "reply")
@@ -51,10 +51,10 @@ async def test_what_is_not_there_is_said(served: Served) -> None:
     get = session_pb2.GetSessionRequest(session_id="s")
     failed = await failure(served.sessions.GetSession(get))
     assert (failed.code, failed.resource[0]) == (StatusCode.NOT_FOUND, "deployment")
-    served.app.deployments.add(Deployment("agent"))
+    served.app.deployments.put(Deployment("agent"))
     failed = await failure(served.sessions.GetSession(get))
     assert (failed.code, failed.resource) == (StatusCode.NOT_FOUND, ("session", "s"))
-    served.app.deployments.add(Deployment("forgetful", MemoryScope.NONE))
+    served.app.deployments.put(Deployment("forgetful", MemoryScope.NONE))
     failed = await failure(served.sessions.GetSession(get))
     assert (failed.code, failed.fields) == (StatusCode.INVALID_ARGUMENT, ["deployment_id"])
     failed = await failure(served.sessions.ListSessions(session_pb2.ListSessionsRequest(deployment_id="forgetful")))
@@ -63,7 +63,7 @@ async def test_what_is_not_there_is_said(served: Served) -> None:
 
 async def test_a_database_that_is_gone_is_unavailable_and_comes_back(served: Served) -> None:
     app = served.app
-    app.deployments.add(Deployment("agent"))
+    app.deployments.put(Deployment("agent"))
     await say(served, "s", "q", "a")
     folder = app.settings.data_dir
     await app._database.close()  # so that it has to be opened anew

@@ -142,7 +142,7 @@ async def test_a_server_that_reads_no_segments_gets_the_bytes(
                 np.testing.assert_array_equal(actions, (await act(plain, "image", IMAGES)).action)
         assert len(asked) == 3
         for path in moved:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 async def test_a_segment_of_a_call_that_fails_is_not_used_again(tmp_path: Path, reads: list[str]) -> None:

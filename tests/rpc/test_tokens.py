@@ -207,7 +207,7 @@ async def test_an_external_user_sees_only_its_own_conversations(guarded: Served)
 
     app = guarded.app
     for name, scope in (("mine", MemoryScope.USER), ("ours", MemoryScope.ORGANIZATION)):
-        app.deployments.add(Deployment(name, scope))
+        app.deployments.put(Deployment(name, scope))
     _, org = await create(guarded, kind=admin_pb2.TOKEN_KIND_ORGANIZATION)
     _, alice = await create(guarded, user="alice")
     _, alice_later = await create(guarded, user="alice")

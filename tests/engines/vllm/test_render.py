@@ -1,4 +1,4 @@
-"""Text to tokens and back, as Hugging Face's tokenizer does it."""
+"""Text to tokens, as Hugging Face's tokenizer does it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,12 @@ def renderer() -> Renderer:
 
 @pytest.mark.parametrize("text", ["", "Hello", "línea\n\tdos ✓ <|im_end|>", "x" * 3000])
 @pytest.mark.parametrize("special", [True, False])
-def test_tokenize_and_decode(renderer: Renderer, text: str, special: bool) -> None:
+def test_tokenize(renderer: Renderer, text: str, special: bool) -> None:
     tokens = renderer.tokenize(text, add_special_tokens=special)
     expected: Any = AutoTokenizer.from_pretrained(FOLDER)
     assert tokens.dtype == np.int32
     assert tokens.tolist() == expected.encode(text, add_special_tokens=special)
-    assert renderer.decode(tokens, skip_special_tokens=False) == text
-
-
-def test_special_tokens_are_skipped(renderer: Renderer) -> None:
-    tokens = renderer.tokenize("a<|im_end|>b", add_special_tokens=False)
-    assert renderer.decode(tokens, skip_special_tokens=True) == "ab"
+    assert expected.decode(tokens) == text
 
 
 @pytest.mark.parametrize("generation", [True, False])
@@ -42,7 +37,7 @@ def test_chat(renderer: Renderer, generation: bool) -> None:
     expected: Any = AutoTokenizer.from_pretrained(FOLDER)
     text = expected.apply_chat_template(MESSAGES, add_generation_prompt=generation, tokenize=False)
     tokens = renderer.apply_chat_template(MESSAGES, add_generation_prompt=generation)
-    assert renderer.decode(tokens, skip_special_tokens=False) == text
+    assert expected.decode(tokens) == text
     assert text.endswith("<|im_start|>assistant\n") == generation
 
 
@@ -63,5 +58,4 @@ def test_many_threads_at_once(renderer: Renderer) -> None:
     texts = [f"text {number} " * 50 for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
         tokens = list(pool.map(lambda text: renderer.tokenize(text, add_special_tokens=True), texts))
-        back = list(pool.map(lambda ids: renderer.decode(ids, skip_special_tokens=True), tokens))
-    assert back == texts
+    assert [bytes(ids.astype(np.uint8)).decode() for ids in tokens] == texts  # tiny's ids are bytes

@@ -174,11 +174,6 @@ class Deployments:
     def __init__(self) -> None:
         self._by_id: dict[str, Deployment] = {}
 
-    def add(self, deployment: Deployment) -> None:
-        """Raises AlreadyExists."""
-        self.require_free(deployment.deployment_id)
-        self._by_id[deployment.deployment_id] = deployment
-
     def require_free(self, deployment_id: str) -> None:
         """Raises AlreadyExists when the name is taken."""
         if deployment_id in self._by_id:

@@ -11,9 +11,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
 from gradwire.server.engines.openai import OpenAiEngine
 from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SampleRequest, TokenIds
 from gradwire.server.engines.scoring import Scores
@@ -60,14 +57,8 @@ class SamplerEngine(Tokenizes, Protocol):
     async def start(self, progress: Progress) -> None:
         """Load the model and start the engine's processes; returns when it can sample."""
 
-    def decode(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:
-        """Text of token ids."""
-
     def generate(self, request: SampleRequest) -> AsyncIterator[SampleEvent]:
         """Sample. Closing the iterator, or cancelling the task that awaits it, aborts the request."""
-
-    async def num_unfinished(self) -> int:
-        """Requests the engine still holds, running or waiting."""
 
     async def reset_prefix_cache(self) -> None:
         """Forget cached prefixes."""
@@ -252,8 +243,3 @@ class LogProbEngine(Tokenizes, Protocol):
 
     async def shutdown(self) -> None:
         """Stop the engine's processes; returns when they are gone."""
-
-
-def as_int32(values: Sequence[int] | npt.NDArray[np.integer]) -> TokenIds:
-    """Token ids as the engines take them."""
-    return np.ascontiguousarray(values, dtype=np.int32)

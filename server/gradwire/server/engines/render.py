@@ -1,4 +1,4 @@
-"""Text to tokens and back.
+"""Text to tokens.
 
 Works on a tokenizer of its own, straight on its Rust core where there is one: that core may be used
 from several threads, while the Python layer over it changes its settings from call to call.
@@ -63,12 +63,6 @@ class Renderer:
         except Exception as error:
             raise InvalidArgument.at("messages", f"the model's chat template refuses them: {error}") from error
         return self.tokenize(text, add_special_tokens=False)
-
-    def decode(self, token_ids: TokenIds, *, skip_special_tokens: bool) -> str:
-        """Text of int32 [T]."""
-        ids = [int(token) for token in token_ids]
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
-        return text
 
 
 def check_length(characters: int, model: ModelInfo, longest_token: int) -> None:

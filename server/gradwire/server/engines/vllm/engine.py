@@ -130,10 +130,6 @@ class VllmSampler:
         check_length(characters, self.info, self._tokens.longest_token)
         return self._tokens.apply_chat_template(messages, add_generation_prompt=add_generation_prompt)
 
-    def decode(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:
-        """Text of token ids."""
-        return self._tokens.decode(token_ids, skip_special_tokens=skip_special_tokens)
-
     async def generate(self, request: SampleRequest) -> AsyncIterator[SampleEvent]:
         """Sample; closing the iterator, or cancelling the task that awaits it, aborts the request.
 
