@@ -12,8 +12,8 @@ from gradwire.server.errors import AlreadyExists, InvalidArgument, NotFound
 from tests.fake_engines import write_checkpoint
 
 
-def save(store: CheckpointStore, tenant: str, name: str, *, at: float = 0.0, job_id: int = 1) -> None:
-    with store.new(tenant, name) as path:
+async def save(store: CheckpointStore, tenant: str, name: str, *, at: float = 0.0, job_id: int = 1) -> None:
+    async with store.new(tenant, name) as path:
         path.mkdir()
         write_checkpoint(path, CheckpointInfo(name, str(path), str(path / "hf"), 3, 2, 10, at))
         store.note_job(path, job_id)
@@ -30,9 +30,9 @@ def test_what_is_no_plain_name_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "step-10", "A_b.c-1", "-x", "x" * 100])
-def test_plain_names_are_taken(tmp_path: Path, name: str) -> None:
+async def test_plain_names_are_taken(tmp_path: Path, name: str) -> None:
     store = CheckpointStore(tmp_path)
-    save(store, "alice", name)
+    await save(store, "alice", name)
     assert store.existing("alice", name).name == name
 
 
@@ -48,29 +48,32 @@ def test_no_two_tenants_share_a_folder(tmp_path: Path) -> None:
     assert len({store.path(tenant, "x") for tenant in tenants}) == len(tenants)
 
 
-def test_a_taken_name_is_refused_also_while_it_is_being_written(tmp_path: Path) -> None:
+async def test_a_taken_name_is_refused_also_while_it_is_being_written(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
-    with store.new("alice", "a") as path, pytest.raises(AlreadyExists), store.new("alice", "a"):
-        pass
-    with store.new("alice", "a"):
+    async with store.new("alice", "a") as path:
+        with pytest.raises(AlreadyExists):
+            async with store.new("alice", "a"):
+                pass
+    async with store.new("alice", "a"):
         path.mkdir()  # the write before failed without leaving anything: the name was free again
-    with pytest.raises(AlreadyExists), store.new("alice", "a"):
-        pass
-    with store.new("bob", "a"):
+    with pytest.raises(AlreadyExists):
+        async with store.new("alice", "a"):
+            pass
+    async with store.new("bob", "a"):
         pass
 
 
-def test_the_list_has_the_newest_first_with_the_job_that_wrote_it(tmp_path: Path) -> None:
+async def test_the_list_has_the_newest_first_with_the_job_that_wrote_it(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     for name, at, job_id in (("b", 2.0, 1), ("c", 1.0, 2), ("a", 3.0, 1)):
-        save(store, "alice", name, at=at, job_id=job_id)
-    save(store, "bob", "other")
+        await save(store, "alice", name, at=at, job_id=job_id)
+    await save(store, "bob", "other")
     assert [(info.name, job_id) for info, job_id in store.list("alice")] == [("a", 1), ("b", 1), ("c", 2)]
 
 
-def test_what_is_half_written_or_broken_is_not_listed(tmp_path: Path) -> None:
+async def test_what_is_half_written_or_broken_is_not_listed(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
-    save(store, "alice", "good")
+    await save(store, "alice", "good")
     folder = store.path("alice", "good").parent
     for name, text in ((".good.partial-1", "{}"), ("empty", ""), ("torn", '{"step": 1'), ("odd", "[]")):
         (folder / name).mkdir()
@@ -79,9 +82,9 @@ def test_what_is_half_written_or_broken_is_not_listed(tmp_path: Path) -> None:
     assert [info.name for info, _ in store.list("alice")] == ["good"]
 
 
-def test_a_missing_checkpoint_names_those_there_are(tmp_path: Path) -> None:
+async def test_a_missing_checkpoint_names_those_there_are(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
-    save(store, "alice", "a")
+    await save(store, "alice", "a")
     with pytest.raises(NotFound, match="yours are: a"):
         store.existing("alice", "b")
     with pytest.raises(NotFound, match="yours are: none"):

@@ -5,14 +5,15 @@ The trainer writes them; this module only knows names, paths and the `checkpoint
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,25 +59,21 @@ class CheckpointStore:
     def _taken(self, path: Path) -> bool:
         return path in self._being_written or path.exists()
 
-    @contextmanager
-    def new(self, tenant: str, name: str) -> Iterator[Path]:
+    @asynccontextmanager
+    async def new(self, tenant: str, name: str) -> AsyncIterator[Path]:
         """Folder for a new checkpoint, to be written inside. Raises AlreadyExists for a taken name."""
         path = self.path(tenant, name)
         if self._taken(path):
             raise AlreadyExists(
                 "CHECKPOINT_EXISTS", f"there is a checkpoint {name!r}; names are never reused, take another"
             )
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ResourceExhausted("CHECKPOINT_NOT_WRITTEN", f"cannot write the checkpoint {path}: {error}") from error
         self._being_written.add(path)
         try:
+            await asyncio.to_thread(_make_parent, path)
             yield path
         finally:
+            await asyncio.to_thread(_remove_unfinished, path)
             self._being_written.discard(path)
-            for unfinished in path.parent.glob(f".{name}{UNFINISHED}*"):  # of a trainer that was killed
-                shutil.rmtree(unfinished, ignore_errors=True)
 
     def existing(self, tenant: str, name: str) -> Path:
         """Folder of a finished checkpoint."""
@@ -145,6 +142,19 @@ class CheckpointStore:
             wanted = [entry for entry in wanted if _place(entry[0]) < (after.time, str(after.tie))]
         page = wanted[:size]
         return page, Cursor(*_place(page[-1][0])) if len(wanted) > size else None
+
+
+def _make_parent(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceExhausted("CHECKPOINT_NOT_WRITTEN", f"cannot write the checkpoint {path}: {error}") from error
+
+
+def _remove_unfinished(path: Path) -> None:
+    """What a trainer that was killed left: gigabytes, whose removal takes its time."""
+    for unfinished in path.parent.glob(f".{path.name}{UNFINISHED}*"):
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _place(info: CheckpointInfo) -> tuple[int, str]:

@@ -138,7 +138,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         async def apply() -> training_pb2.SaveCheckpointResponse:
             wish = f"job-{job.job_id}-version-{job.engine.weight_version}"
             name = request.name or self._checkpoints.free_name(tenant, wish)
-            with self._checkpoints.new(tenant, name) as path:
+            async with self._checkpoints.new(tenant, name) as path:
                 info = await job.engine.save_checkpoint(path, name=name, merged=request.merge)
                 await asyncio.to_thread(self._checkpoints.note_job, path, job.job_id)
             return training_pb2.SaveCheckpointResponse(checkpoint=encode_checkpoint(info, job.job_id))
