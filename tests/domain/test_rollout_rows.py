@@ -233,7 +233,7 @@ def test_of_two_attempts_the_one_that_is_used_counts(later_goes_on: bool) -> Non
     played.ask(prompt + used + encode("<tool>b<end><assistant>"))
     # An earlier answer that the dialogue goes on from is no lost one: the later is another branch of it.
     assert retried(played.calls) == ({0} if later_goes_on else set())
-    assert steps(played.calls) == ({1: 0, 2: 1} if later_goes_on else {0: 0, 1: 1, 2: 2})
+    assert steps(played.calls, retried(played.calls)) == ({1: 0, 2: 1} if later_goes_on else {0: 0, 1: 1, 2: 2})
 
 
 def test_calls_at_the_same_time_are_no_retries() -> None:

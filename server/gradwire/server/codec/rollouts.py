@@ -108,7 +108,8 @@ def encode_rollout(rollout: Rollout) -> pb.Rollout:
 
 def encode_calls(calls: list[Call], *, with_tokens: bool) -> Iterator[pb.RolloutCall]:
     """The calls of a rollout."""
-    again, step_of = retried(calls), steps(calls)
+    again = retried(calls)
+    step_of = steps(calls, again)
     for call in calls:
         message = pb.RolloutCall(
             call_index=call.index,

@@ -79,7 +79,8 @@ class Assembly:
 def assemble(calls: Sequence[Call], *, include_retried: bool = False, include_abandoned: bool = False) -> Assembly:
     """Rows of calls that have ended, in the order in which the calls began."""
     calls = list(calls)
-    again, step_of = retried(calls), steps(calls)
+    again = retried(calls)
+    step_of = steps(calls, again)
     wanted = {CallStatus.DONE}
     wanted |= {CallStatus.RETRIED} if include_retried else set()
     wanted |= {CallStatus.ABANDONED} if include_abandoned else set()

@@ -6,7 +6,6 @@ import hashlib
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 
 import numpy as np
 
@@ -75,6 +74,7 @@ class Call:
         self.server_failed = False
         self.unread = False  # its reader left before there was anything to read
         self.exchanges: dict[int, Exchange] = {}
+        self.prompts_digest = b""  # once it has ended: equal for calls of equal prompts
         self.params = asked.params
 
     def settle(self, params: SamplingParams) -> None:
@@ -102,16 +102,11 @@ class Call:
             return
         self.status, self.error, self.ended_at = status, error, time.time()
         self.ended = self.ended or turn
-        for exchange in self.exchanges.values():
-            exchange.completions()  # in one piece: many small ones take a hundred times the memory
-
-    @cached_property
-    def prompts_digest(self) -> bytes:
-        """Equal for calls of equal prompts. Of a call that has ended."""
         digest = hashlib.blake2b(digest_size=16)
         for exchange in self.prompts():
+            exchange.completions()  # in one piece: many small ones take a hundred times the memory
             digest.update(len(exchange.prompt).to_bytes(8, "little") + exchange.prompt.tobytes())
-        return digest.digest()
+        self.prompts_digest = digest.digest()
 
     @property
     def finished(self) -> bool:
@@ -176,8 +171,7 @@ def _gone_on_from(earlier: dict[int, Call], done: list[Call]) -> set[int]:
     }
 
 
-def steps(calls: list[Call]) -> dict[int, int]:
-    """Step of each call that counts, by call index: answered, not asked again, in the order of beginning."""
-    again = retried(calls)
+def steps(calls: list[Call], again: set[int]) -> dict[int, int]:
+    """Step of each call that counts, by call index: answered, not among those `retried`, in the order of beginning."""
     counted = [call.index for call in calls if call.status is CallStatus.DONE and call.index not in again]
     return {index: step for step, index in enumerate(counted)}

@@ -13,7 +13,7 @@ from enum import StrEnum
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import SamplingJob
 from gradwire.server.domain.rollouts.answers import Answers
-from gradwire.server.domain.rollouts.calls import Asked, Call, CallStatus, steps
+from gradwire.server.domain.rollouts.calls import Asked, Call, CallStatus, retried, steps
 from gradwire.server.engines.openai import Observer
 from gradwire.server.engines.sampling import SampleEvent, TokenIds
 from gradwire.server.errors import (
@@ -219,7 +219,9 @@ class Rollout:
         raise ResourceExhausted("ROLLOUT_LIMIT", f"the rollout has used {found}; finish it, as truncated for example")
 
     def _check(self, end: End) -> None:
-        count = len(steps(self.calls))
+        if not end.step_rewards:
+            return
+        count = len(steps(self.calls, retried(self.calls)))
         found = [
             FieldViolation(f"step_rewards[{place}].step", f"is {step}, but {count} calls count, from 0")
             for place, step in enumerate(end.step_rewards)
