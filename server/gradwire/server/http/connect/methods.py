@@ -60,8 +60,3 @@ class MethodTable:
     def find(self, path: str) -> Method | None:
         """The method at a path."""
         return self._methods.get(path)
-
-    @property
-    def paths(self) -> list[str]:
-        """All of them."""
-        return list(self._methods)

@@ -83,11 +83,11 @@ class WorkerExtension:
 
     def gradwire_commit_adapter(self) -> str:
         """See AdapterSlots.commit; the reason when it failed."""
-        return _reason(self._gradwire_adapters().commit)
+        return _reason(lambda: self._gradwire_adapters().commit())
 
     def gradwire_discard_adapter(self) -> str:
         """See AdapterSlots.discard; the reason when it failed."""
-        return _reason(self._gradwire_adapters().discard)
+        return _reason(lambda: self._gradwire_adapters().discard())
 
     def gradwire_remove_adapter(self, number: int) -> str:
         """See AdapterSlots.remove; the reason when it failed."""
