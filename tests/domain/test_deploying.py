@@ -263,3 +263,13 @@ async def test_a_version_of_another_server_that_cannot_be_made_here_says_so() ->
     other.deployer._load = missing
     await other.deployer.refresh()
     assert "no such bundle" in other.deployments.find("p").trouble
+
+
+async def test_what_the_settings_deploy_anew_is_not_made_twice() -> None:
+    one = World()
+    await one.deploy()
+    later = World(one.store)
+    await later.deployer.restore(without={"p"})
+    assert later.engines == [] and later.deployments.all() == []
+    await later.deployer.restore()
+    assert later.deployments.find("p").version == 1

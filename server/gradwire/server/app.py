@@ -88,7 +88,7 @@ class App:
         self.grpc_address = self._bind()
         if self.settings.model:
             await self._start_sampler()
-        await self.deployer.restore()
+        await self.deployer.restore(without=self.settings.deployments)
         for name, deployment in self.settings.deployments.items():
             await deploy_configured(self.deployer, name, deployment)
         await self._server.start()

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -87,10 +87,11 @@ class Deployer:
         """End a deployment; whether there was one. Requests under way finish."""
         return await asyncio.shield(self._background(self._undeploy(deployment_id)))
 
-    async def restore(self) -> None:
-        """Make again what was kept. What cannot be made is there as failed, with the reason."""
+    async def restore(self, without: Collection[str] = ()) -> None:
+        """Make again what was kept, `without` names that the settings deploy anew. What cannot be made is there as
+        failed, with the reason."""
         for record in await self._store.all():
-            if record.source is not None:
+            if record.source is not None and record.deployment_id not in without:
                 self._deployments.put(await self._made_again(record, record.source))
 
     async def refresh_forever(self) -> None:
