@@ -134,6 +134,18 @@ class GetActionResponse(_message.Message):
     inference_time: _duration_pb2.Duration
     def __init__(self, action: _Optional[_Union[Value, _Mapping]] = ..., hidden_state: _Optional[_Union[Value, _Mapping]] = ..., inference_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
+class GetActionStreamRequest(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: GetActionRequest
+    def __init__(self, request: _Optional[_Union[GetActionRequest, _Mapping]] = ...) -> None: ...
+
+class GetActionStreamResponse(_message.Message):
+    __slots__ = ("response",)
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    response: GetActionResponse
+    def __init__(self, response: _Optional[_Union[GetActionResponse, _Mapping]] = ...) -> None: ...
+
 class PredictRequest(_message.Message):
     __slots__ = ("deployment_id", "inputs", "batched")
     DEPLOYMENT_ID_FIELD_NUMBER: _ClassVar[int]

@@ -47,6 +47,11 @@ class InferenceServiceStub(object):
                 request_serializer=gradwire_dot_v1_dot_inference__pb2.GetActionRequest.SerializeToString,
                 response_deserializer=gradwire_dot_v1_dot_inference__pb2.GetActionResponse.FromString,
                 _registered_method=True)
+        self.GetActionStream = channel.stream_stream(
+                '/gradwire.v1.InferenceService/GetActionStream',
+                request_serializer=gradwire_dot_v1_dot_inference__pb2.GetActionStreamRequest.SerializeToString,
+                response_deserializer=gradwire_dot_v1_dot_inference__pb2.GetActionStreamResponse.FromString,
+                _registered_method=True)
         self.Predict = channel.unary_unary(
                 '/gradwire.v1.InferenceService/Predict',
                 request_serializer=gradwire_dot_v1_dot_inference__pb2.PredictRequest.SerializeToString,
@@ -79,6 +84,17 @@ class InferenceServiceServicer(object):
 
     def GetAction(self, request, context):
         """Actions of an RL policy.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetActionStream(self, request_iterator, context):
+        """Actions of an RL policy, for a control loop: as GetAction, without the cost of beginning a call each time.
+
+        Each request is answered by one response, in order; the next may be sent before. A request that cannot be answered
+        ends the stream with its status, after the responses to those before it. A stream that waits for a request for a
+        minute, or while the server shuts down, is ended with OK: what was sent and not answered then was not looked at.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -117,6 +133,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.GetAction,
                     request_deserializer=gradwire_dot_v1_dot_inference__pb2.GetActionRequest.FromString,
                     response_serializer=gradwire_dot_v1_dot_inference__pb2.GetActionResponse.SerializeToString,
+            ),
+            'GetActionStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.GetActionStream,
+                    request_deserializer=gradwire_dot_v1_dot_inference__pb2.GetActionStreamRequest.FromString,
+                    response_serializer=gradwire_dot_v1_dot_inference__pb2.GetActionStreamResponse.SerializeToString,
             ),
             'Predict': grpc.unary_unary_rpc_method_handler(
                     servicer.Predict,
@@ -191,6 +212,33 @@ class InferenceService(object):
             '/gradwire.v1.InferenceService/GetAction',
             gradwire_dot_v1_dot_inference__pb2.GetActionRequest.SerializeToString,
             gradwire_dot_v1_dot_inference__pb2.GetActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetActionStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/gradwire.v1.InferenceService/GetActionStream',
+            gradwire_dot_v1_dot_inference__pb2.GetActionStreamRequest.SerializeToString,
+            gradwire_dot_v1_dot_inference__pb2.GetActionStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

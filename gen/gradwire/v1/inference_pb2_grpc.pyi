@@ -36,6 +36,17 @@ class InferenceServiceStub:
     ]
     """Actions of an RL policy."""
 
+    GetActionStream: grpc.StreamStreamMultiCallable[
+        gradwire.v1.inference_pb2.GetActionStreamRequest,
+        gradwire.v1.inference_pb2.GetActionStreamResponse,
+    ]
+    """Actions of an RL policy, for a control loop: as GetAction, without the cost of beginning a call each time.
+
+    Each request is answered by one response, in order; the next may be sent before. A request that cannot be answered
+    ends the stream with its status, after the responses to those before it. A stream that waits for a request for a
+    minute, or while the server shuts down, is ended with OK: what was sent and not answered then was not looked at.
+    """
+
     Predict: grpc.UnaryUnaryMultiCallable[
         gradwire.v1.inference_pb2.PredictRequest,
         gradwire.v1.inference_pb2.PredictResponse,
@@ -71,6 +82,17 @@ class InferenceServiceAsyncStub:
         gradwire.v1.inference_pb2.GetActionResponse,
     ]
     """Actions of an RL policy."""
+
+    GetActionStream: grpc.aio.StreamStreamMultiCallable[
+        gradwire.v1.inference_pb2.GetActionStreamRequest,
+        gradwire.v1.inference_pb2.GetActionStreamResponse,
+    ]
+    """Actions of an RL policy, for a control loop: as GetAction, without the cost of beginning a call each time.
+
+    Each request is answered by one response, in order; the next may be sent before. A request that cannot be answered
+    ends the stream with its status, after the responses to those before it. A stream that waits for a request for a
+    minute, or while the server shuts down, is ended with OK: what was sent and not answered then was not looked at.
+    """
 
     Predict: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.v1.inference_pb2.PredictRequest,
@@ -111,6 +133,19 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[gradwire.v1.inference_pb2.GetActionResponse, collections.abc.Awaitable[gradwire.v1.inference_pb2.GetActionResponse]]:
         """Actions of an RL policy."""
+
+    @abc.abstractmethod
+    def GetActionStream(
+        self,
+        request_iterator: _MaybeAsyncIterator[gradwire.v1.inference_pb2.GetActionStreamRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[gradwire.v1.inference_pb2.GetActionStreamResponse], collections.abc.AsyncIterator[gradwire.v1.inference_pb2.GetActionStreamResponse]]:
+        """Actions of an RL policy, for a control loop: as GetAction, without the cost of beginning a call each time.
+
+        Each request is answered by one response, in order; the next may be sent before. A request that cannot be answered
+        ends the stream with its status, after the responses to those before it. A stream that waits for a request for a
+        minute, or while the server shuts down, is ended with OK: what was sent and not answered then was not looked at.
+        """
 
     @abc.abstractmethod
     def Predict(

@@ -52,6 +52,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             response.hidden_state.CopyFrom(encode_value(actions.hidden_state))
         return response
 
+    async def GetActionStream(self, request_iterator: Any, context: Any) -> None:
+        async for message in request_iterator:
+            await context.write(pb.GetActionStreamResponse(response=await self.GetAction(message.request, context)))
+
     async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:
         shared = self._shared_memory.reads(same_host=current_caller().same_host)
         inputs = decode_value(request.inputs, "inputs", shared)
