@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
@@ -16,6 +18,9 @@ class CallMetrics:
             "rpc_server_call_duration_seconds", "Calls by method and status",
             ["rpc_method", "rpc_response_status_code"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
+        # Looking a label up takes longer than counting.
+        self._active_of = lru_cache(1024)(self._active.labels)
+        self._duration_of = lru_cache(4096)(self._duration.labels)
         self.sampled_tokens = Counter("gradwire_sampled_tokens", "Tokens sampled", registry=registry)
         self.trained_tokens = Counter("gradwire_trained_tokens", "Tokens run forward and backward", registry=registry)
         self.optimizer_steps = Counter("gradwire_optimizer_steps", "Optimizer steps", registry=registry)
@@ -45,9 +50,9 @@ class CallMetrics:
 
     def begin(self, method: str) -> None:
         """A call began."""
-        self._active.labels(method).inc()
+        self._active_of(method).inc()
 
     def end(self, method: str, code: str, seconds: float) -> None:
         """A call ended."""
-        self._active.labels(method).dec()
-        self._duration.labels(method, code).observe(seconds)
+        self._active_of(method).dec()
+        self._duration_of(method, code).observe(seconds)

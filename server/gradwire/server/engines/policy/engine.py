@@ -239,7 +239,7 @@ class PolicyEngine:
         feeds: Arrays = {}
         for key, state in spec.states.items():
             array = values.with_batch(given[key], state.shape, rows, batched, f"{path}.{key}")
-            if not bool(np.isfinite(array).all()):
+            if not values.all_finite(array):
                 raise InvalidArgument.at(f"{path}.{key}", "holds NaN or infinity")
             feeds[f"state.{key}"] = cast(array, network.input_dtypes[f"state.{key}"], f"{path}.{key}")
         return feeds

@@ -1,8 +1,9 @@
 """From a network's outputs to actions, most likely or sampled.
 
 Formulas: a categorical is sampled by the Gumbel-max trick, argmax(logits + g) with g ~ Gumbel(0, 1) (Gumbel 1954;
-Maddison et al. 2014, arXiv:1411.0030); a squashed Gaussian is low + (tanh(x) + 1) / 2 * (high - low) with
-x ~ N(mean, std) (Haarnoja et al. 2018, arXiv:1801.01290). Knows: logits, means, masks. Does not know: networks.
+Maddison et al. 2014, arXiv:1411.0030), drawn as -log(e) with e ~ Exponential(1); a squashed Gaussian is
+low + (tanh(x) + 1) / 2 * (high - low) with x ~ N(mean, std) (Haarnoja et al. 2018, arXiv:1801.01290).
+Knows: logits, means, masks. Does not know: networks.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _into(space: Box, action: Array) -> Array:
 
 def _pick(scores: Array, mask: Mask | None, rng: Rng | None) -> npt.NDArray[np.int64]:
     if rng is not None:
-        scores = scores + rng.gumbel(size=scores.shape)
+        scores = scores - np.log(rng.standard_exponential(scores.shape))  # rng.gumbel takes twice as long
     if mask is not None:
         scores = np.where(mask, scores, -np.inf)
     return scores.argmax(axis=1).astype(np.int64, copy=False)

@@ -5,7 +5,6 @@ Knows: dtypes and normalisation. Does not know: how networks are run (`batcher`)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -57,13 +56,13 @@ def cast(array: Any, dtype: np.dtype[Any], path: str) -> Any:
 def check_numbers(outputs: Mapping[str, Any]) -> None:
     """Raises FailedPrecondition when an output is NaN: a finite observation then met broken weights."""
     for name, array in outputs.items():
-        if array.dtype.kind == "f" and array.size and math.isnan(array.min()):  # which is NaN where any is
+        if array.dtype.kind == "f" and not values.all_finite(array) and bool(np.isnan(array).any()):
             raise _broken(f"output {name} is NaN")
 
 
 def check_finite(action: Any) -> None:
     """Raises FailedPrecondition when an action is infinite, which only an unbounded space lets through."""
-    if action.dtype.kind == "f" and not bool(np.isfinite(action).all()):
+    if action.dtype.kind == "f" and not values.all_finite(action):
         raise _broken("action is not finite")
 
 
@@ -73,6 +72,8 @@ def _broken(what: str) -> FailedPrecondition:
 
 def size_of(value: Value) -> int:
     """Bytes of all arrays in it."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
     if isinstance(value, Mapping):
         return sum(map(size_of, value.values()))
     if isinstance(value, tuple | list):

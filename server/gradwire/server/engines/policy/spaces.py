@@ -19,6 +19,9 @@ MAX_ELEMENTS = 2**24  # of one leaf: a 4096 x 4096 image
 MAX_ROW_ELEMENTS = 2**25  # of all inputs of a network, for one row
 MAX_DEPTH = 8  # of dict and tuple spaces in each other
 
+# How far a real number may lie outside its box, of the box's width: float noise of cos and of casts.
+_TOLERANCE = 1e-5
+
 Dimension = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
 Shape = Annotated[tuple[Dimension, ...], Field(max_length=7)]
 Bound = float | None  # None: unbounded; JSON has no infinity
@@ -70,14 +73,37 @@ class Box(Strict):
         return _bound(self.high, math.inf, self.shape)
 
     @cached_property
-    def unbounded(self) -> bool:
-        """No element has a bound."""
-        return bool(np.all(np.isinf(self.low_array)) and np.all(np.isinf(self.high_array)))
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """`dtype`, as numpy has it."""
+        return np.dtype(self.dtype)
+
+    @cached_property
+    def limits(self) -> tuple[Array, Array]:
+        """The least and the greatest number that is taken: of integers within their dtype, of real ones with slack."""
+        low, high = self.low_array, self.high_array
+        if self.numpy_dtype.kind in "iu":
+            of_type = np.iinfo(self.numpy_dtype)
+            return np.maximum(low, of_type.min), np.minimum(high, of_type.max)
+        slack = _TOLERANCE * np.maximum(1.0, np.maximum(_magnitude(low), _magnitude(high)))
+        return low - slack, high + slack
+
+    @cached_property
+    def limited(self) -> bool:
+        """Some number of its dtype is outside the limits."""
+        low, high = self.limits
+        if self.numpy_dtype.kind in "iu":
+            of_type = np.iinfo(self.numpy_dtype)
+            return bool(np.any(low > of_type.min) or np.any(high < of_type.max))
+        return not bool(np.all(np.isinf(low)) and np.all(np.isinf(high)))
 
     @property
     def bounded(self) -> bool:
         """Every element has both bounds."""
         return bool(np.all(np.isfinite(self.low_array)) and np.all(np.isfinite(self.high_array)))
+
+
+def _magnitude(bound: Array) -> Array:
+    return np.where(np.isfinite(bound), np.abs(bound), 0.0)
 
 
 def _bound(bound: Bound | tuple[Bound, ...], unbounded: float, shape: tuple[int, ...]) -> Array:

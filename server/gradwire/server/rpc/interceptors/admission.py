@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from gradwire.server.errors import ResourceExhausted, Unavailable
@@ -34,10 +32,8 @@ class Admission(Step):
         """Calls being served."""
         return self._active.total()
 
-    @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
-        if not call.method.startswith("/gradwire."):
-            yield  # health must answer when the server is full
+    async def enter(self, call: Call) -> None:
+        if not _is_limited(call):
             return
         if self._draining:
             raise Unavailable("DRAINING", "the server is shutting down", retry_after=_RETRY)
@@ -49,9 +45,14 @@ class Admission(Step):
             )
         self._active[call.service] += 1
         self._idle.clear()
-        try:
-            yield
-        finally:
-            self._active[call.service] -= 1
-            if not self.active:
-                self._idle.set()
+
+    def leave(self, call: Call, error: BaseException | None) -> None:
+        if not _is_limited(call):
+            return
+        self._active[call.service] -= 1
+        if not self.active:
+            self._idle.set()
+
+
+def _is_limited(call: Call) -> bool:
+    return call.method.startswith("/gradwire.")  # health must answer when the server is full

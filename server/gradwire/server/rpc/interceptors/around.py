@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -55,20 +55,6 @@ class ChainedMethods(grpc.GenericRpcHandler):
 def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> grpc.RpcMethodHandler[Any, Any]:
     function = handler_function(handler)
 
-    @asynccontextmanager
-    async def around(request: Any, context: Any) -> AsyncIterator[Call]:
-        metadata = {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
-        call = Call(path, context.peer() or "", metadata)
-        try:
-            async with chain.around(call):
-                yield call
-        except (aio.AbortError, asyncio.CancelledError):
-            raise
-        except Exception as error:
-            if handler.request_streaming:
-                await _read_to_the_end(request)
-            await _abort(context, status_of(call.method, error))
-
     async def checked(call: Call, request: Any) -> Any:
         if handler.request_streaming:
             return chain.checked(call, _readable(request))
@@ -77,17 +63,25 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
         await chain.check(call, request)
         return request
 
-    async def unary_response(request: Any, context: Any) -> Any:
-        async with around(request, context) as call:
-            return await function(await checked(call, request), context)
-
-    async def stream_response(request: Any, context: Any) -> None:
-        async with around(request, context) as call:
-            await answer_stream(function, await checked(call, request), context)
+    async def serve(request: Any, context: Any) -> Any:
+        metadata = {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
+        call = Call(path, context.peer() or "", metadata)
+        try:
+            async with chain.around(call):
+                given = await checked(call, request)
+                if handler.response_streaming:
+                    return await answer_stream(function, given, context)
+                return await function(given, context)
+        except (aio.AbortError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            if handler.request_streaming:
+                await _read_to_the_end(request)
+            await _abort(context, status_of(path, error))
 
     make = _MAKERS[handler.request_streaming, handler.response_streaming]
     return make(
-        stream_response if handler.response_streaming else unary_response,
+        serve,
         request_deserializer=_careful(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )

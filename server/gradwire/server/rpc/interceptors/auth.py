@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import unquote
 
-from gradwire.server.domain.authentication import EXTERNAL_USER_HEADER, Authenticator
+from gradwire.server.domain.authentication import CACHE_S, EXTERNAL_USER_HEADER, Authenticator
 from gradwire.server.domain.caller import ANONYMOUS, Caller, set_caller
 from gradwire.server.errors import PermissionDenied
 from gradwire.server.rpc.interceptors.step import Call, Step
@@ -64,11 +65,16 @@ class Auth(Step):
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
 
-    @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
+    async def enter(self, call: Call) -> None:
         same_host = is_same_host(call.peer) and not call.forwarded
-        set_caller(replace(await self._caller(call), same_host=same_host))
-        yield
+        caller = await self._caller(call)
+        set_caller(caller if caller.same_host == same_host else replace(caller, same_host=same_host))
+        call.identified = time.monotonic()
+
+    async def check(self, call: Call, message: Any) -> None:
+        """A client's stream may outlive its token: who calls is asked again."""
+        if time.monotonic() > call.identified + CACHE_S:
+            await self.enter(call)
 
     async def _caller(self, call: Call) -> Caller:
         """Raises Unauthenticated, and PermissionDenied for a method that is not the caller's to call."""

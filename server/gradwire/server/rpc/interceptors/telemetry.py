@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from gradwire.server.errors import GradwireError
 from gradwire.server.observability.metrics import CallMetrics
@@ -16,29 +14,25 @@ log = logging.getLogger(__name__)
 
 
 class Telemetry(Step):
-    """Outermost: it sees every exception, before it becomes a status."""
+    """Outermost: it sees every error, before it becomes a status."""
 
     def __init__(self, metrics: CallMetrics) -> None:
         self._metrics = metrics
 
-    @asynccontextmanager
-    async def around(self, call: Call) -> AsyncIterator[None]:
-        began = time.monotonic()
-        code = "OK"
+    async def enter(self, call: Call) -> None:
+        call.began = time.monotonic()
         self._metrics.begin(call.method)
-        try:
-            yield
-        except asyncio.CancelledError:
-            code = "CANCELLED"
-            raise
-        except GradwireError as error:
-            code = error.code
-            raise
-        except BaseException:
-            code = "INTERNAL"
-            raise
-        finally:
-            seconds = time.monotonic() - began
-            self._metrics.end(call.method, code, seconds)
-            level = logging.DEBUG if code in ("OK", "CANCELLED") else logging.INFO
-            log.log(level, "%s %s %.3fs", call.method, code, seconds)
+
+    def leave(self, call: Call, error: BaseException | None) -> None:
+        seconds, code = time.monotonic() - call.began, _code(error)
+        self._metrics.end(call.method, code, seconds)
+        level = logging.DEBUG if code in ("OK", "CANCELLED") else logging.INFO
+        log.log(level, "%s %s %.3fs", call.method, code, seconds)
+
+
+def _code(error: BaseException | None) -> str:
+    if error is None:
+        return "OK"
+    if isinstance(error, asyncio.CancelledError):
+        return "CANCELLED"
+    return error.code if isinstance(error, GradwireError) else "INTERNAL"
