@@ -75,7 +75,7 @@ async def test_a_policy_acts_and_says_what_it_is(served: Served, client: AsyncCl
     assert array(batch.action).tolist() == [best] * 5
     several = [
         array((await client.inference.get_action(observation, deterministic=False, seed=seed)).action).item()
-        for seed in (1, 2, 3, 4, 5, 6, 1)
+        for seed in (*range(20), 0)
     ]
     assert several[0] == several[-1] and len(set(several)) > 1
 
