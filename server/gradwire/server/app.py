@@ -56,6 +56,7 @@ class App:
         rooms = self._rooms = furnish(settings, engines, self._database, self._metrics)
         self.jobs, self.rollouts, self.tokens = rooms.jobs, rooms.rollouts, rooms.tokens
         self.deployments, self.deployer, self.turns = rooms.deployments, rooms.deployer, rooms.turns
+        self._dismiss = [self.jobs.dismiss_watchers, self.rollouts.dismiss]  # streams that only wait for something
         self.monitor = JobMonitor(self.jobs)
         self._health = Health(self.jobs)
         self._admission = Admission(settings.limits.max_calls_per_service)
@@ -119,6 +120,7 @@ class App:
 
     def _add_services(self) -> None:
         made = servicers(self.settings, self._rooms, self._metrics, self._health.servicer, self._http_url)
+        self._dismiss.append(made.inference.dismiss)
         made.add_to(self._rpc_methods)
         made.add_to(self._http_methods)
         if self.settings.reflection:
@@ -148,8 +150,8 @@ class App:
         The server listens while it drains, so that new calls get an error with details and health checks an answer.
         """
         await self._health.end()
-        self.jobs.dismiss_watchers()
-        self.rollouts.dismiss()
+        for dismiss in self._dismiss:
+            dismiss()
         drained = asyncio.ensure_future(self._admission.drain())
         hurried = asyncio.ensure_future(self._hurried.wait())
         await asyncio.wait(

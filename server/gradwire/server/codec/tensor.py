@@ -124,11 +124,21 @@ def _shared(
     return raw.view(dtype).reshape(shape)
 
 
+def put_array(message: tensor_pb2.Tensor, array: Array) -> None:
+    """Writes the array's bytes into a tensor, in place."""
+    dtype = array.dtype
+    if dtype not in _PROTO:
+        dtype = dtype.newbyteorder("<")
+    message.dtype = _PROTO[dtype]  # type: ignore[assignment]
+    message.shape.extend(array.shape)
+    message.data = array.astype(dtype, copy=False).tobytes()  # row-major, however the array lies in memory
+
+
 def array_to_tensor(array: Array) -> tensor_pb2.Tensor:
     """A tensor of the array's bytes."""
-    dtype = array.dtype.newbyteorder("<")
-    data = array.astype(dtype, copy=False).tobytes()  # row-major, however the array lies in memory
-    return tensor_pb2.Tensor(dtype=_PROTO[dtype], shape=array.shape, data=data)  # type: ignore[arg-type]
+    message = tensor_pb2.Tensor()
+    put_array(message, array)
+    return message
 
 
 def ragged_to_array(ragged: tensor_pb2.RaggedTensor, path: str) -> tuple[Array, npt.NDArray[np.int64]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradwire.server.codec.shared import SharedReads
-from gradwire.server.codec.tensor import array_to_tensor, tensor_to_array
+from gradwire.server.codec.tensor import put_array, tensor_to_array
 from gradwire.server.engines.acting import Value
 from gradwire.server.errors import InvalidArgument
 from gradwire.v1 import inference_pb2
@@ -45,13 +45,18 @@ def decode_optional(request: Any, name: str, shared: SharedReads | None = None) 
     return decode_value(getattr(request, name), name, shared) if request.HasField(name) else None
 
 
-def encode_value(value: Value) -> inference_pb2.Value:
-    """The message of a value. Keys without a value are left out."""
+def put_value(message: inference_pb2.Value, value: Value) -> None:
+    """Writes a value into a message, in place. Keys without a value are left out."""
     if isinstance(value, Mapping):
-        entries = {key: encode_value(item) for key, item in value.items() if item is not None}
-        return inference_pb2.Value(map=inference_pb2.ValueMap(entries=entries))
-    if isinstance(value, tuple | list):
-        return inference_pb2.Value(list=inference_pb2.ValueList(items=map(encode_value, value)))
-    array = np.asarray(value)
-    wider = _WIDER.get(array.dtype.name)
-    return inference_pb2.Value(tensor=array_to_tensor(array if wider is None else array.astype(wider)))
+        message.map.SetInParent()
+        for key, item in value.items():
+            if item is not None:
+                put_value(message.map.entries[key], item)
+    elif isinstance(value, tuple | list):
+        message.list.SetInParent()
+        for item in value:
+            put_value(message.list.items.add(), item)
+    else:
+        array = np.asarray(value)
+        wider = _WIDER.get(array.dtype.name)
+        put_array(message.tensor, array if wider is None else array.astype(wider))

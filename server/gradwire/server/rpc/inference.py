@@ -9,12 +9,13 @@ from gradwire.server.codec import sampling as codec
 from gradwire.server.codec.deployments import encode_status
 from gradwire.server.codec.shared import SharedMemoryPolicy
 from gradwire.server.codec.times import duration
-from gradwire.server.codec.value import decode_optional, decode_value, encode_value
+from gradwire.server.codec.value import decode_optional, decode_value, put_value
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.inference import ActionRequest, Inference
 from gradwire.server.domain.replies import Reply, ReplyEnd, ReplyStart
 from gradwire.server.engines.sampling import CompletionDelta
 from gradwire.server.observability.metrics import CallMetrics
+from gradwire.server.rpc.request_streams import RequestStreams
 from gradwire.v1 import inference_pb2 as pb
 from gradwire.v1 import inference_pb2_grpc, sampling_pb2
 
@@ -26,6 +27,11 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._inference = inference
         self._metrics = metrics
         self._shared_memory = shared_memory
+        self._streams = RequestStreams()
+
+    def dismiss(self) -> None:
+        """The server shuts down: streams of requests end where they wait for one."""
+        self._streams.dismiss()
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         caller = current_caller()
@@ -47,14 +53,17 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         if shared is not None:
             await shared.read()
         actions = await self._inference.act(caller, request.deployment_id, asked)
-        response = pb.GetActionResponse(action=encode_value(actions.action), inference_time=duration(actions.seconds))
+        response = pb.GetActionResponse(inference_time=duration(actions.seconds))
+        put_value(response.action, actions.action)
         if actions.hidden_state is not None:
-            response.hidden_state.CopyFrom(encode_value(actions.hidden_state))
+            put_value(response.hidden_state, actions.hidden_state)
         return response
 
-    async def GetActionStream(self, request_iterator: Any, context: Any) -> None:
-        async for message in request_iterator:
-            await context.write(pb.GetActionStreamResponse(response=await self.GetAction(message.request, context)))
+    async def GetActionStream(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
+        async with aclosing(self._streams.each(request_iterator)) as requests:
+            async for message in requests:
+                answer = await self.GetAction(message.request, context)
+                await context.write(pb.GetActionStreamResponse(response=answer))
 
     async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:
         shared = self._shared_memory.reads(same_host=current_caller().same_host)
@@ -62,11 +71,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         if shared is not None:
             await shared.read()
         found = await self._inference.predict(request.deployment_id, inputs, batched=request.batched)
-        return pb.PredictResponse(
-            outputs=encode_value(found.outputs),
-            batch_size=found.batch_size,
-            inference_time=duration(found.seconds),
-        )
+        response = pb.PredictResponse(batch_size=found.batch_size, inference_time=duration(found.seconds))
+        put_value(response.outputs, found.outputs)
+        return response
 
     async def GenerateReply(self, request: pb.GenerateReplyRequest, context: Any) -> pb.GenerateReplyResponse:
         with codec.in_request_terms():

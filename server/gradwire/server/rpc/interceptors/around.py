@@ -75,7 +75,7 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
         except (aio.AbortError, asyncio.CancelledError):
             raise
         except Exception as error:
-            if handler.request_streaming:
+            if handler.request_streaming and not handler.response_streaming:
                 await _read_to_the_end(request)
             await _abort(context, status_of(path, error))
 
