@@ -166,7 +166,9 @@ async def test_a_service_that_is_not_served_says_so(served: Served) -> None:
         failed = await failure(call)
         assert (failed.code, failed.reason) == (StatusCode.UNIMPLEMENTED, "METHOD_NOT_SERVED")
     failed = await failure(served.raw("/gradwire.v1.InferenceService/Generate"))
-    assert failed.text.endswith("it has GetStatus, GetAction, GetActionStream, Predict, GenerateReply, GenerateReplyStream")
+    assert failed.text.endswith(
+        "it has GetStatus, GetAction, GetActionStream, Predict, GenerateReply, GenerateReplyStream"
+    )
 
 
 async def test_a_message_over_the_cap_is_refused(tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ class Lent:
         self._read = False
         self._ended = False
 
+    @property
+    def any(self) -> bool:
+        """Something lies in a segment."""
+        return bool(self._placed)
+
     def put(self, message: pb.Tensor, array: Array, dtype: str) -> bool:
         """Writes what `elements` gave into a segment, and the tensor that names it into `message`.
 

@@ -1,8 +1,9 @@
-"""Unary calls that block their thread, over gRPC's own blocking channel.
+"""Calls that block their thread, over gRPC's own blocking channel.
 
 For calls of which microseconds count: the way over the background loop and back costs more than all the rest of the
 client. A sub-client on a BlockingConnection has the methods that it always has, but nothing in them waits: `at_once`
-runs them without a loop. Knows: deadlines and retries, as `connection` has them. Does not know: streams, HTTP.
+runs them without a loop. Knows: deadlines and retries, as `connection` has them. Does not know: streams of answers to
+one request, HTTP.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import grpc
@@ -21,7 +22,8 @@ from gradwire.client._core.options import channel_options
 from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
 from gradwire.client._core.shared import SegmentPool
-from gradwire.client._core.status import error_from_rpc
+from gradwire.client._core.status import deadline_passed, error_from_rpc, stream_ended
+from gradwire.client._core.turns import BlockingTurns
 from gradwire.client.config import RetryConfig
 from gradwire.client.errors import GradwireError
 
@@ -54,6 +56,7 @@ class BlockingConnection:
         self.deadline = deadline
         self.segments = segments
         self._channel: grpc.Channel | None = None
+        self._streams: dict[str, BlockingTurns] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._pid = os.getpid()
@@ -69,33 +72,81 @@ class BlockingConnection:
     ) -> Response:
         """As `Connection.unary`, a coroutine by form alone: it blocks."""
         data = request.SerializeToString()
+
+        def attempt(remaining: float | None) -> Response:
+            if begun is not None:
+                begun()
+            return self._call(rpc, data, remaining)
+
+        return self._repeat(attempt, rpc.repeatable if repeatable is None else repeatable, timeout)
+
+    def turns(self, rpc: Rpc[Request, Response], wanted: bool | None) -> bool:
+        """As `Connection.turns`; not said otherwise, those that follow one another closely take turns."""
+        suit = self._turns(rpc.path).suit()
+        return suit if wanted is None else wanted
+
+    def refuse_turns(self, rpc: Rpc[Request, Response]) -> None:
+        """As `Connection.refuse_turns`."""
+        self._turns(rpc.path).refused = True
+
+    async def in_turn(
+        self, rpc: Rpc[Request, Response], request: Request, *, timeout: float | None = None, repeatable: bool
+    ) -> Response:
+        """As `Connection.in_turn`, a coroutine by form alone: it blocks."""
+        data = request.SerializeToString()
+        turns = self._turns(rpc.path)
+
+        def attempt(remaining: float | None) -> Response:
+            try:
+                answer = turns.ask(data, remaining)
+            except TimeoutError as error:
+                raise deadline_passed(rpc.path, self._endpoint.address.shown) from error
+            except grpc.RpcError as error:
+                raise error_from_rpc(error, rpc.path, self._endpoint.address.shown) from error  # type: ignore[arg-type]
+            if answer is None:
+                raise stream_ended(rpc.path)
+            return rpc.response.FromString(answer)
+
+        return self._repeat(attempt, repeatable, timeout)
+
+    def _turns(self, path: str) -> BlockingTurns:
+        turns = self._streams.get(path)
+        if turns is None:
+
+            def begin(requests: Iterator[bytes]) -> Any:
+                method: Callable[..., Any] = self._open().stream_stream(path)
+                return method(requests, metadata=self._endpoint.metadata)
+
+            turns = self._streams[path] = BlockingTurns(begin)
+        return turns
+
+    def _repeat(self, attempt: Callable[[float | None], T], safe: bool, timeout: float | None) -> T:
         limit = self.deadline(timeout)
         end = math.inf if limit is None else time.monotonic() + limit
-        safe = rpc.repeatable if repeatable is None else repeatable
         retry = self._retry if safe else RetryConfig(max_attempts=1)
         number = 0
         while True:
             number += 1
-            if begun is not None:
-                begun()
             try:
-                return self._attempt(rpc, data, None if limit is None else max(end - time.monotonic(), 0.001))
+                return attempt(None if limit is None else max(end - time.monotonic(), 0.001))
             except GradwireError as error:
                 error.attempts = number
                 wait = wait_before_next(retry, error, number, end - time.monotonic())
                 if wait is None:
                     raise
-            time.sleep(wait)  # noqa: ASYNC251  # there is no loop to hold up
+            time.sleep(wait)
 
     def close(self) -> None:
         """Cancels what is under way and closes the channel. Closing again is fine."""
         with self._lock:
             self._closed = True
             channel, self._channel = self._channel, None
+        for turns in self._streams.values():
+            turns.close()
         if channel is not None:
             channel.close()
 
-    def _attempt(self, rpc: Rpc[Request, Response], data: bytes, timeout: float | None) -> Response:
+    def _call(self, rpc: Rpc[Request, Response], data: bytes, timeout: float | None) -> Response:
         call: Callable[..., bytes] = self._open().unary_unary(rpc.path)
         try:
             answer = call(data, timeout=timeout, metadata=self._endpoint.metadata)

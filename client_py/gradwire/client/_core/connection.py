@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import grpc.aio
 
@@ -19,9 +19,10 @@ from gradwire.client._core.opening import Endpoint
 from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
 from gradwire.client._core.shared import SegmentPool
-from gradwire.client._core.status import error_from_rpc
+from gradwire.client._core.status import deadline_passed, error_from_rpc, stream_ended
 from gradwire.client._core.stream import ServerStream
 from gradwire.client._core.transport import Channel, StreamCall
+from gradwire.client._core.turns import Turns
 from gradwire.client.config import RetryConfig
 from gradwire.client.errors import GradwireError
 
@@ -41,6 +42,8 @@ class Connection:
         self._channel: Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._streams: dict[str, Turns] = {}
+        self._without_turns: set[str] = set()
         self.segments = SegmentPool(endpoint.shared_memory and endpoint.address.local)
         """Shared memory for large tensors, where the server is on this host."""
 
@@ -104,6 +107,42 @@ class Connection:
 
         retry = self._retry if rpc.repeatable else RetryConfig(max_attempts=1)
         return ServerStream(begin, rpc, self.address, retry, self.deadline(timeout))
+
+    def turns(self, rpc: Rpc[Request, Response], wanted: bool | None) -> bool:
+        """Whether a request goes by `in_turn`: where it is wanted, and the transport and the server have it."""
+        return bool(wanted) and not self._endpoint.address.http and rpc.path not in self._without_turns
+
+    def refuse_turns(self, rpc: Rpc[Request, Response]) -> None:
+        """The server does not have this method."""
+        self._without_turns.add(rpc.path)
+
+    async def in_turn(
+        self, rpc: Rpc[Request, Response], request: Request, *, timeout: float | None = None, repeatable: bool
+    ) -> Response:
+        """Sends `request` on a stream that stays open, when those before it have been answered; again as `unary`."""
+        data = request.SerializeToString()
+
+        async def attempt(remaining: float | None) -> Response:
+            turns = self._turns(rpc.path)
+            try:
+                async with asyncio.timeout(remaining):
+                    answer = await turns.ask(data)
+            except TimeoutError as error:
+                raise deadline_passed(rpc.path, self.address) from error
+            except grpc.aio.AioRpcError as error:
+                raise error_from_rpc(error, rpc.path, self.address) from error
+            if answer is None:
+                raise stream_ended(rpc.path)
+            return rpc.response.FromString(answer)
+
+        return await self.repeat(attempt, repeatable, timeout)
+
+    def _turns(self, path: str) -> Turns:
+        channel = cast(grpc.aio.Channel, self.channel())  # `turns` has seen to it
+        turns = self._streams.get(path)
+        if turns is None:
+            turns = self._streams[path] = Turns(lambda: channel.stream_stream(path)(metadata=self._endpoint.metadata))
+        return turns
 
     async def repeat(
         self, attempt: Callable[[float | None], Awaitable[T]], repeatable: bool, timeout: float | None

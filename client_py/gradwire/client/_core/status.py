@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from gradwire.client.errors import BY_CODE, GradwireError, UnknownError
+from gradwire.client.errors import BY_CODE, DeadlineExceededError, GradwireError, UnavailableError, UnknownError
 
 DETAILS_TRAILER = "grpc-status-details-bin"
 _TOO_LARGE = re.compile(r"larger than max \((\d+) vs\. (\d+)\)")
@@ -30,11 +30,21 @@ def error_from_rpc(error: grpc.aio.AioRpcError, method: str, address: str) -> Gr
     elif code == "UNAVAILABLE" and "reason" not in fields:
         message = _unreachable(address, message)
     elif code == "DEADLINE_EXCEEDED" and "reason" not in fields:
-        message = f"no answer from {address} within the call's timeout; pass a longer timeout= (seconds)"
+        message = _late(address)
     if "correlation_id" not in fields:
         known = (trailers[key] for key in _CORRELATION_KEYS if key in trailers)
         fields["correlation_id"] = next((str(value) for value in known), None)
     return BY_CODE.get(code, UnknownError)(message, method=short_name(method), **fields)
+
+
+def deadline_passed(method: str, address: str) -> DeadlineExceededError:
+    """The exception for a call of `method` whose deadline was watched here."""
+    return DeadlineExceededError(_late(address), method=short_name(method))
+
+
+def stream_ended(method: str) -> UnavailableError:
+    """The exception for a request that one stream after the other ended without a look at."""
+    return UnavailableError("the server ends its streams; it is shutting down", method=short_name(method))
 
 
 def short_name(path: str) -> str:
@@ -48,6 +58,10 @@ def _message(message: str, fields: dict[str, Any]) -> str:
     parts = [message] if message else []
     parts += [f"{name}: {text}" if name else text for name, text in unsaid]
     return "; ".join(parts)
+
+
+def _late(address: str) -> str:
+    return f"no answer from {address} within the call's timeout; pass a longer timeout= (seconds)"
 
 
 def _unreachable(address: str, message: str) -> str:

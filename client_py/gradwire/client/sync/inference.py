@@ -38,6 +38,7 @@ class Inference:
         seed: int | None = None,
         session_id: str = "",
         deployment_id: str = "",
+        in_turn: bool | None = None,
         timeout: float | None = None,
     ) -> ActionResult:
         """Actions of an RL policy.
@@ -48,6 +49,9 @@ class Inference:
         `env_defined_actions` replace the policy's own, but for NaN. `deterministic` takes the most likely action,
         or samples (default: as it was deployed), repeatably with a `seed`. InvalidArgumentError names what does not
         fit the policy's spaces, and a deployment of another kind (WRONG_DEPLOYMENT_KIND).
+
+        `in_turn` is for control loops: over gRPC such calls take turns on one stream that stays open, which costs
+        about half the time of a call of its own.
         """
         return self._loop.run(
             self._async.get_action(
@@ -60,6 +64,7 @@ class Inference:
                 seed=seed,
                 session_id=session_id,
                 deployment_id=deployment_id,
+                in_turn=in_turn,
                 timeout=timeout,
             )
         )
