@@ -14,7 +14,7 @@ from gradwire.server.codec.value import decode_value, put_value
 from gradwire.server.errors import InvalidArgument
 from gradwire.v1 import inference_pb2, tensor_pb2
 
-DTYPES = st.sampled_from(["?", "u1", "<i4", "<i8", "<f2", "<f4", "<f8", ">f4", "i1", "<i2", "<u2", "<u4"])
+DTYPES = st.sampled_from(["?", "u1", "<i4", "<i8", "<f2", "<f4", "<f8", ">f4", ">i2", "i1", "<i2", "<u2", "<u4"])
 LEAVES = DTYPES.flatmap(lambda dtype: arrays.arrays(np.dtype(dtype), arrays.array_shapes(min_dims=0, max_dims=3)))
 VALUES = st.recursive(
     LEAVES,

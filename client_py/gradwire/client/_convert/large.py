@@ -13,7 +13,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from gradwire.client._convert.inference import put_value
-from gradwire.client._convert.tensors import Array, Placer, elements, is_torch
+from gradwire.client._convert.tensors import Array, Placer, elements, is_torch, wire_type
 from gradwire.client._core.rpc import Encoded, Request
 from gradwire.client._core.varint import varint
 from gradwire.v1 import inference_pb2, tensor_pb2
@@ -41,7 +41,7 @@ def with_value(request: Request, field: str, value: Any, placer: Placer) -> Requ
 def _encoded(request: Message, field: str, array: Array, dtype: str) -> Encoded:
     flat: Any = array.reshape(-1)
     data = memoryview(flat).cast("B")
-    shape = tensor_pb2.Tensor(dtype=f"DATA_TYPE_{dtype.upper()}", shape=array.shape).SerializeToString()
+    shape = tensor_pb2.Tensor(dtype=wire_type(dtype), shape=array.shape).SerializeToString()
     inner = shape + _head(_DATA, len(data))
     outer = _head(_TENSOR, len(inner) + len(data))
     number = request.DESCRIPTOR.fields_by_name[field].number

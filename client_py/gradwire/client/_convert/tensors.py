@@ -17,16 +17,20 @@ from gradwire.v1 import tensor_pb2 as pb
 
 Array = npt.NDArray[Any]
 
-_NUMPY: dict[str, npt.DTypeLike] = {
-    "bool": np.bool_,
-    "uint8": np.uint8,
-    "int32": "<i4",
-    "int64": "<i8",
-    "float16": "<f2",
-    "bfloat16": "<u2",
-    "float32": "<f4",
-    "float64": "<f8",
+_NUMPY: dict[str, np.dtype[Any]] = {
+    "bool": np.dtype("?"),
+    "uint8": np.dtype("u1"),
+    "int32": np.dtype("<i4"),
+    "int64": np.dtype("<i8"),
+    "float16": np.dtype("<f2"),
+    "bfloat16": np.dtype("<u2"),
+    "float32": np.dtype("<f4"),
+    "float64": np.dtype("<f8"),
 }
+# Looked up for each tensor: a dtype's own `name` takes longer than all else that is done with a small one.
+_NAMES = {dtype: name for name, dtype in _NUMPY.items() if name != "bfloat16"}
+_WIRE_TYPES = {name: pb.DataType.Value(f"DATA_TYPE_{name.upper()}") for name in _NUMPY}
+_BY_WIRE_TYPE = {code: (name, _NUMPY[name]) for name, code in _WIRE_TYPES.items()}
 
 
 class Elements(NamedTuple):
@@ -44,12 +48,14 @@ def elements(value: Any, where: str) -> Elements:
             return Elements(value.view(sys.modules["torch"].int16).numpy().view(np.uint16), "bfloat16")
         value = value.numpy()
     array = np.asarray(value)
-    if array.dtype.name == "bfloat16":
-        return Elements(np.ascontiguousarray(array).view(np.uint16), "bfloat16")
-    if array.dtype.name not in _NUMPY:
+    name = _NAMES.get(array.dtype) or array.dtype.name
+    if name == "bfloat16":
+        return Elements(np.ascontiguousarray(array).view(np.uint16), name)
+    if name not in _NUMPY:
         array = _widen(array, where)
+        name = _NAMES[array.dtype]
     # ascontiguousarray makes a scalar one-dimensional; reshape undoes that.
-    return Elements(np.ascontiguousarray(array, _NUMPY[array.dtype.name]).reshape(array.shape), array.dtype.name)
+    return Elements(np.ascontiguousarray(array, _NUMPY[name]).reshape(array.shape), name)
 
 
 def is_torch(value: object) -> bool:
@@ -142,14 +148,15 @@ def token_bytes(ids: Sequence[int] | Array, where: str) -> bytes:
 
 def wire_type(name: str) -> pb.DataType:
     """Of the name of a dtype, as `elements` gives it."""
-    return getattr(pb, f"DATA_TYPE_{name.upper()}")
+    return _WIRE_TYPES[name]
 
 
 def _array(data: bytes, dtype: int) -> Array:
-    name = pb.DataType.Name(dtype).removeprefix("DATA_TYPE_").lower()
-    if name not in _NUMPY:
-        raise ValueError(f"the server sent a tensor of type {name}, which this client does not know")
-    array = np.frombuffer(data, _NUMPY[name])
+    known = _BY_WIRE_TYPE.get(dtype)
+    if known is None:
+        raise ValueError(f"the server sent a tensor of type {dtype}, which this client does not know")
+    name, numpy_dtype = known
+    array = np.frombuffer(data, numpy_dtype)
     return _from_bfloat16(array) if name == "bfloat16" else array.copy()
 
 

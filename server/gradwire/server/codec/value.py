@@ -15,7 +15,7 @@ from gradwire.v1 import inference_pb2
 
 MAX_DEPTH = 16
 # Types of numbers that tensors on the wire do not have, in the narrowest one that holds them.
-_WIDER = {"int8": "<i4", "int16": "<i4", "uint16": "<i4", "uint32": "<i8"}
+_WIDER = {np.dtype("i1"): "<i4", np.dtype("<i2"): "<i4", np.dtype("<u2"): "<i4", np.dtype("<u4"): "<i8"}
 
 
 def decode_value(
@@ -58,5 +58,7 @@ def put_value(message: inference_pb2.Value, value: Value) -> None:
             put_value(message.list.items.add(), item)
     else:
         array = np.asarray(value)
-        wider = _WIDER.get(array.dtype.name)
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        wider = _WIDER.get(array.dtype)
         put_array(message.tensor, array if wider is None else array.astype(wider))
