@@ -1,13 +1,15 @@
 """Joins requests to one network that arrive together into one run.
 
-A request that comes alone runs at once, and on the event loop where that is fast. While a run is on, others gather; and
-as long as requests come in company, a run waits up to `max_wait_s` for as many as the last one had. Knows: rows and
-futures. Does not know: what rows mean.
+A request that comes alone runs at once, and on the event loop where that is fast. One that follows another closely
+does not: with those that come in the same turn of the loop it makes a batch. While a run is on, others gather; and as
+long as requests come in company, a run waits up to `max_wait_s` for as many as the last one had.
+Knows: rows and futures. Does not know: what rows mean.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ import numpy as np
 from gradwire.server.engines.policy.network import Arrays, OnnxNetwork, RunError
 from gradwire.server.errors import FailedPrecondition, ResourceExhausted, Unavailable
 
+_CLOSELY_S = 0.0002
+"""Less than a caller takes to ask again: who follows another in less time is somebody else."""
 _COMPANY_ROWS = 16
 """A request with so many rows is company enough for itself: where it runs in no time, waiting for more costs more."""
 
@@ -54,15 +58,14 @@ class Batcher:
         self._queued_rows = 0
         self._arrived = asyncio.Event()
         self._company = 1
-        self._arrivals = 0
+        self._last = 0.0  # arrival
         self._closed = False
         self._server: asyncio.Task[None] | None = None
         self.runs = 0
 
     async def run(self, feeds: Arrays, rows: int) -> Arrays:
         """Outputs of these rows. A caller that is cancelled leaves the batch and disturbs nobody."""
-        self._arrivals += 1
-        alone = rows <= min(self._fast_rows, self._limits.max_batch_rows) and await self._is_alone(rows)
+        alone = self._is_alone(rows) and rows <= min(self._fast_rows, self._limits.max_batch_rows)
         if self._closed:
             raise Unavailable(
                 "POLICY_CLOSED", "the policy was removed or replaced; ask again", retry_after=timedelta(seconds=1)
@@ -84,15 +87,12 @@ class Batcher:
             self._server = asyncio.create_task(self._serve(), name=f"policy network {self._network.name}")
         return await request.done
 
-    async def _is_alone(self, rows: int) -> bool:
-        """Nobody else came in this turn of the loop, nor is expected."""
-        if self._waiting or (rows < _COMPANY_ROWS and self._company > 1):
+    def _is_alone(self, rows: int) -> bool:
+        """Nobody else came just now, nor is expected."""
+        before, self._last = self._last, time.monotonic()  # the loop's clock may stand still within a turn
+        if self._waiting:
             return False
-        if rows >= _COMPANY_ROWS:
-            return True
-        came = self._arrivals
-        await asyncio.sleep(0)
-        return came == self._arrivals and not self._waiting
+        return rows >= _COMPANY_ROWS or (self._company <= 1 and self._last - before > _CLOSELY_S)
 
     def _alone(self, feeds: Arrays) -> Arrays:
         try:

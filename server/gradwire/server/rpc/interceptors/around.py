@@ -57,7 +57,7 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
 
     async def checked(call: Call, request: Any) -> Any:
         if handler.request_streaming:
-            return chain.checked(call, _readable(request))
+            return _checked(chain, call, request)
         if request is _UNREADABLE:
             raise not_a_message()
         await chain.check(call, request)
@@ -98,10 +98,11 @@ async def _read_to_the_end(messages: AsyncIterator[Any]) -> None:
                 pass
 
 
-async def _readable(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _checked(chain: Chain, call: Call, messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for message in messages:
         if message is _UNREADABLE:
             raise not_a_message()
+        await chain.check(call, message)
         yield message
 
 
