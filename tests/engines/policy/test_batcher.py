@@ -38,7 +38,7 @@ async def test_a_crowd_gets_what_each_would_alone(engine: PolicyEngine) -> None:
     alone: Any = [(await engine.act(row, seed=i)).action for i, row in enumerate(seen)]
     before = engine._batchers["policy"].runs
     crowd: Any = await asyncio.gather(*(engine.act(row, seed=i) for i, row in enumerate(seen)))
-    assert engine._batchers["policy"].runs - before == 2, "40 rows at 32 a run"
+    assert engine._batchers["policy"].runs - before <= 3, "40 rows at 32 a run, the first perhaps alone"
     np.testing.assert_allclose([found.action for found in crowd], alone, rtol=1e-5, atol=1e-6)
 
 

@@ -21,6 +21,7 @@ from gradwire.server.config import Settings, load_settings, readable
 from gradwire.server.errors import GradwireError
 from gradwire.server.observability.heap import frozen_heap
 from gradwire.server.observability.logs import configure
+from gradwire.server.polling import choose_poller
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
         os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of the engines' processes
     # Engines are spawned, never forked, so gRPC need not prepare for a fork, nor log that it cannot.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    choose_poller()
     keep_freed_memory()
     import uvloop
 
