@@ -63,6 +63,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "DeploymentService/Undeploy": lambda c: c.deployments.undeploy("a"),
     "InferenceService/GetStatus": lambda c: c.inference.get_status(),
     "InferenceService/GetAction": lambda c: c.inference.get_action([1.0]),
+    "InferenceService/GetActionStream": lambda c: c.inference.get_action([1.0], in_turn=True),
     "InferenceService/Predict": lambda c: c.inference.predict([1.0]),
     "InferenceService/GenerateReply": lambda c: c.inference.generate("hi"),
     "InferenceService/GenerateReplyStream": lambda c: c.inference.generate_stream("hi").result(),
@@ -128,7 +129,10 @@ class Recorder(grpc.GenericRpcHandler):
             return b""
 
         async def stream(requests: Any, _: Any) -> Any:
-            seen.extend([request async for request in requests])
+            async for request in requests:
+                seen.append(request)
+                if method is not None and method.client_streaming:
+                    return  # the client waits for an answer before it says more
             return
             yield b""
 

@@ -1,0 +1,204 @@
+"""GetActionStream on the wire: answers in turn, and the ends of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from grpc import StatusCode, aio
+
+from gradwire.server.codec.value import decode_value, put_value
+from gradwire.server.rpc.interceptors import auth
+from gradwire.server.rpc.request_streams import RequestStreams
+from gradwire.v1 import deployment_pb2
+from gradwire.v1 import inference_pb2 as pb
+from tests.engines.policy.support import box, linear, network, spec_of
+from tests.rpc.support import Failure, Served, serving, until
+from tests.rpc.test_auth import SECRETS, bearer, token
+from tests.rpc.test_inference import bundle
+from tests.rpc.test_tokens import create, revoke
+
+NETWORK = network(box(2), "deterministic", box(1))
+PATH = "/gradwire.v1.InferenceService/GetActionStream"
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    """A server with a policy, that waits for its calls as long as they take."""
+    async with serving(tmp_path, limits={"drain_seconds": 600.0}) as running:
+        await deploy(running)
+        yield running
+        running.app.hurry()
+
+
+async def deploy(served: Served) -> None:
+
+    request = deployment_pb2.DeployRequest(
+        deployment_id="p", policy=deployment_pb2.PolicyBundle(bundle=bundle(served, "p", {"policy": NETWORK}))
+    )
+    await served.deployments.Deploy(request, metadata=bearer(SECRETS["admin"]))
+
+
+def asked(*observation: float, **fields: Any) -> pb.GetActionStreamRequest:
+    message = pb.GetActionStreamRequest(request=pb.GetActionRequest(**fields))
+    put_value(message.request.observation, np.array(observation, np.float32))
+    return message
+
+
+def wanted(served: Served, *observation: float) -> Any:
+    spec = spec_of(served.app.deployments.find("p").engine.manifest)  # type: ignore[union-attr]
+    return linear(spec, {"obs": np.array([observation], np.float32)})["action"][0]
+
+
+def action(response: Any) -> Any:
+    return decode_value(response.response.action, "action")
+
+
+async def ended(call: Any) -> Failure:
+    with pytest.raises(aio.AioRpcError) as caught:
+        await call.read()
+    return Failure(caught.value)
+
+
+async def test_each_request_is_answered_in_its_turn(served: Served) -> None:
+    call = served.inference.GetActionStream()
+    for number in range(3):
+        await call.write(asked(number, 1.0))
+        np.testing.assert_allclose(action(await call.read()), wanted(served, number, 1.0), rtol=1e-5)
+    for number in range(20):  # ahead of their answers
+        await call.write(asked(0.5, number))
+    for number in range(20):
+        np.testing.assert_allclose(action(await call.read()), wanted(served, 0.5, number), rtol=1e-5)
+    await call.done_writing()
+    assert await call.read() is aio.EOF and await call.code() is StatusCode.OK
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (asked(1.0, 2.0, 3.0), "observation"),
+        (asked(1.0, float("nan")), "observation"),
+        (pb.GetActionStreamRequest(), "request"),
+        (pb.GetActionStreamRequest(request=pb.GetActionRequest()), "request.observation"),
+        (asked(1.0, 2.0, deployment_id="x" * 201), "request.deployment_id"),
+    ],
+)
+async def test_what_cannot_be_answered_ends_the_stream_after_the_answers_before(
+    served: Served, bad: pb.GetActionStreamRequest, field: str
+) -> None:
+    call = served.inference.GetActionStream()
+    await call.write(asked(1.0, 2.0))
+    await call.write(bad)
+    assert action(await call.read()).shape == (1,)
+    began = time.monotonic()
+    failed = await ended(call)
+    assert failed.code is StatusCode.INVALID_ARGUMENT and failed.fields == [field]
+    assert time.monotonic() - began < 1.0, "at once, though the client could go on sending"
+
+
+async def test_a_redeployment_is_seen_by_the_next_request(served: Served) -> None:
+
+    call = served.inference.GetActionStream()
+    await call.write(asked(1.0, 2.0))
+    await call.read()
+    await served.deployments.Undeploy(deployment_pb2.UndeployRequest(deployment_id="p"))
+    await call.write(asked(1.0, 2.0))
+    assert (await ended(call)).code is StatusCode.NOT_FOUND
+
+
+async def test_a_stream_that_waits_does_not_hold_up_the_end_of_the_server(served: Served) -> None:
+    waiting, busy = served.inference.GetActionStream(), served.inference.GetActionStream()
+    engine: Any = served.app.deployments.find("p").engine
+    act, gate, begun = engine.act, asyncio.Event(), asyncio.Event()
+
+    async def slowly(*args: Any, **options: Any) -> Any:
+        begun.set()
+        await gate.wait()
+        return await act(*args, **options)
+
+    await waiting.write(asked(1.0, 2.0))
+    await waiting.read()
+    engine.act = slowly
+    await busy.write(asked(3.0, 4.0))
+    await begun.wait()
+    stopping = asyncio.create_task(served.app.stop())
+    assert await waiting.read() is aio.EOF and await waiting.code() is StatusCode.OK
+    assert not stopping.done()
+    gate.set()
+    np.testing.assert_allclose(action(await busy.read()), wanted(served, 3.0, 4.0), rtol=1e-5)
+    assert await busy.read() is aio.EOF and await busy.code() is StatusCode.OK
+    await asyncio.wait_for(stopping, 20)
+
+
+async def test_a_client_that_vanishes_leaves_no_stream(served: Served) -> None:
+    active = served.app._metrics._active.labels(PATH)._value
+    for _ in range(2):
+        async with aio.insecure_channel(served.app.grpc_address) as channel:
+            call = channel.stream_stream(PATH)()  # type: ignore[var-annotated]
+            await call.write(asked(1.0, 2.0).SerializeToString())
+            await call.read()
+            assert active.get() == 1
+
+    async def gone() -> bool:
+        return bool(active.get() == 0)
+
+    await until(gone)
+
+
+async def test_a_revoked_token_ends_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(tmp_path, tokens=[token("admin")]) as guarded:
+        await deploy(guarded)
+        token_id, secret = await create(guarded)
+        call = guarded.inference.GetActionStream(metadata=bearer(secret))
+        for _ in range(2):
+            await call.write(asked(1.0, 2.0))
+            await call.read()
+        await revoke(guarded, token_id)
+        monkeypatch.setattr(auth, "CACHE_S", 0.0)
+        await call.write(asked(1.0, 2.0))
+        failed = await ended(call)
+        assert (failed.code, failed.reason) == (StatusCode.UNAUTHENTICATED, "TOKEN_REVOKED")
+
+
+async def messages(queue: asyncio.Queue[int]) -> AsyncIterator[int]:
+    while True:
+        yield await queue.get()
+
+
+async def test_a_stream_ends_that_nobody_asks_anything() -> None:
+    queue: asyncio.Queue[int] = asyncio.Queue()
+    streams = RequestStreams(idle_s=0.05)
+    seen = []
+
+    async def serve() -> None:
+        async for message in streams.each(messages(queue)):
+            seen.append(message)
+            await asyncio.sleep(0.2)  # longer than it may wait: answering is not waiting
+
+    task = asyncio.create_task(serve())
+    for number in range(3):
+        queue.put_nowait(number)
+    await asyncio.wait_for(task, 10)
+    assert seen == [0, 1, 2] and not streams._open
+    assert task.cancelling() == 0
+
+
+async def test_who_is_cancelled_while_waiting_stays_cancelled() -> None:
+    streams = RequestStreams()
+
+    async def serve() -> None:
+        async for _ in streams.each(messages(asyncio.Queue())):
+            raise AssertionError
+
+    task = asyncio.create_task(serve())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    streams.dismiss()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not streams._open
