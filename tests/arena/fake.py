@@ -118,6 +118,10 @@ class FakeAgent(inference_pb2_grpc.InferenceServiceServicer, session_pb2_grpc.Se
         usage = sampling_pb2.Usage(prompt_tokens=3, completion_tokens=len(self.pieces))
         yield pb.GenerateReplyStreamResponse(end=sampling_pb2.StreamEnd(completions=[end], usage=usage))
 
+    async def GetActionStream(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
+        async for _ in request_iterator:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this fake answers each call by itself")
+
     async def ListSessions(self, request: Any, context: Any) -> session_pb2.ListSessionsResponse:
         await self._arrive("ListSessions", request, context)
         return session_pb2.ListSessionsResponse(sessions=[session_pb2.Session(session_id="s1", num_messages=2)])

@@ -198,9 +198,14 @@ class Fickle(grpc.GenericRpcHandler):
                 yield pb.GetActionStreamResponse(response=pb.GetActionResponse(action=_tensor())).SerializeToString()
                 return
 
+        async def unknown(request: Any, context: Any) -> None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "an older server")
+
         if details.method == ONCE:
             return grpc.unary_unary_rpc_method_handler(once)
-        return grpc.stream_stream_rpc_method_handler(stream) if self.known else None
+        if not self.known:
+            return grpc.unary_unary_rpc_method_handler(unknown)
+        return grpc.stream_stream_rpc_method_handler(stream)
 
 
 def _tensor() -> pb.Value:
@@ -221,8 +226,10 @@ async def test_a_stream_that_has_ended_is_begun_anew_and_one_that_is_not_known_i
             for _ in range(5):
                 client.inference.get_action(np.zeros(1, np.float32), in_turn=True, timeout=10)
 
-    await asyncio.to_thread(play)
-    await server.stop(0)
+    try:
+        await asyncio.to_thread(play)
+    finally:
+        await server.stop(0)
     assert fickle.streams == streams
 
 

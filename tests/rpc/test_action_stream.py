@@ -202,3 +202,15 @@ async def test_who_is_cancelled_while_waiting_stays_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not streams._open
+
+
+async def test_who_may_not_call_is_told_so(tmp_path: Path) -> None:
+    """However the client's first write and the refusal meet."""
+    async with serving(tmp_path, tokens=[token("admin")]) as guarded:
+        for _ in range(30):
+            call = guarded.inference.GetActionStream()
+            began = time.monotonic()
+            await call.write(asked(1.0, 2.0))
+            failed = await ended(call)
+            assert (failed.code, failed.reason) == (StatusCode.UNAUTHENTICATED, "TOKEN_MISSING")
+            assert time.monotonic() - began < 1.0

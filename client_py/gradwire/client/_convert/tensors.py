@@ -29,7 +29,7 @@ _NUMPY: dict[str, np.dtype[Any]] = {
 }
 # Looked up for each tensor: a dtype's own `name` takes longer than all else that is done with a small one.
 _NAMES = {dtype: name for name, dtype in _NUMPY.items() if name != "bfloat16"}
-_WIRE_TYPES = {name: pb.DataType.Value(f"DATA_TYPE_{name.upper()}") for name in _NUMPY}
+_WIRE_TYPES: dict[str, Any] = {name: pb.DataType.Value(f"DATA_TYPE_{name.upper()}") for name in _NUMPY}
 _BY_WIRE_TYPE = {code: (name, _NUMPY[name]) for name, code in _WIRE_TYPES.items()}
 
 
@@ -148,7 +148,8 @@ def token_bytes(ids: Sequence[int] | Array, where: str) -> bytes:
 
 def wire_type(name: str) -> pb.DataType:
     """Of the name of a dtype, as `elements` gives it."""
-    return _WIRE_TYPES[name]
+    found: pb.DataType = _WIRE_TYPES[name]
+    return found
 
 
 def _array(data: bytes, dtype: int) -> Array:

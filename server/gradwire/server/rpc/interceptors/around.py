@@ -75,8 +75,8 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
         except (aio.AbortError, asyncio.CancelledError):
             raise
         except Exception as error:
-            if handler.request_streaming and not handler.response_streaming:
-                await _read_to_the_end(request)
+            if handler.request_streaming and not (handler.response_streaming and call.heard):
+                await _let_send(request, one=handler.response_streaming)
             await _abort(context, status_of(path, error))
 
     make = _MAKERS[handler.request_streaming, handler.response_streaming]
@@ -87,19 +87,21 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
     )
 
 
-async def _read_to_the_end(messages: AsyncIterator[Any]) -> None:
-    """Let a refused client finish sending, for a while.
+async def _let_send(messages: AsyncIterator[Any], *, one: bool) -> None:
+    """Let a refused client finish sending, for a while; of one that waits for an answer in between, `one` message.
 
     grpc.aio clients that are still writing when the status arrives report INTERNAL instead of it (grpc issue 36066).
     """
     with suppress(TimeoutError, aio.UsageError):  # UsageError: the handler had read everything
         async with asyncio.timeout(_REFUSED_SENDS_SECONDS):
             async for _ in messages:
-                pass
+                if one:
+                    return
 
 
 async def _checked(chain: Chain, call: Call, messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for message in messages:
+        call.heard = True
         if message is _UNREADABLE:
             raise not_a_message()
         await chain.check(call, message)

@@ -23,6 +23,7 @@ class Call:
     forwarded: bool = False  # by a proxy: the peer is not who calls
     began: float = 0.0  # by time.monotonic()
     identified: float = 0.0  # likewise: when it was last asked who calls
+    heard: bool = False  # the first message of a client's stream has come
 
     @property
     def service(self) -> str:
