@@ -16,10 +16,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
+import grpc.aio
 
 from gradwire.client._core.alarm import Alarm
 
 _CLOSELY_S = 1.0
+_ENDED_MEANWHILE = "Internal error from Core"
+"""What grpc.aio says when the call ends while it begins to write: nothing was sent (grpc issue 36066)."""
 
 
 class Turns:
@@ -62,6 +65,10 @@ async def _asked(call: Any, data: bytes) -> Any:
         await call.write(data)
     except asyncio.InvalidStateError:
         pass  # it has ended; reading says how
+    except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.INTERNAL and error.details() == _ENDED_MEANWHILE:
+            return None
+        raise
     return await call.read()
 
 
