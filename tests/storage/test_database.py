@@ -28,7 +28,7 @@ async def test_migrations_make_what_the_schema_says(database: Database) -> None:
 
 
 async def test_opening_again_changes_nothing_and_two_at_once_do_no_harm(open_database: Callable[[], Database]) -> None:
-    databases = [open_database() for _ in range(4)]
+    databases = [open_database() for _ in range(8)]
     await asyncio.gather(*(one.open() for one in databases))
 
     async def versions(connection: AsyncConnection) -> list[int]:

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import stat
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -152,6 +155,7 @@ class Database:
             path.parent.mkdir(parents=True, exist_ok=True, mode=stat.S_IRWXU)
             path.touch(mode=stat.S_IRUSR | stat.S_IWUSR)
             self._file = _identity(path)
+            _write_ahead(path, self._busy_timeout_s)
         except OSError as error:
             raise Unavailable("DATABASE_UNAVAILABLE", f"cannot open {path}: {error.strerror}") from error
 
@@ -166,6 +170,24 @@ class Database:
         if here != self._file:
             log.error("the database's file is another one than this server opened: start the server again")
             raise Unavailable("DATABASE_UNAVAILABLE", _OUT_OF_REACH, retry_after=_RETRY)
+
+
+def _write_ahead(path: Path, patience_s: float) -> None:
+    """With a write-ahead log readers and the writer do not wait for each other. The file remembers it.
+
+    SQLite changes to it only when nobody else looks, and does not wait for that: of two servers that make one database
+    at once, the second was told that it is locked. What stays wrong is told to whoever connects.
+    """
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            with closing(sqlite3.connect(path, timeout=patience_s)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.Error as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                return
+            time.sleep(0.01)
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -200,7 +222,6 @@ def _engine(url: URL, busy_timeout_s: float) -> AsyncEngine:
 def _prepare_sqlite(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # the driver begins nothing by itself: _begin_sqlite does
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode = WAL")  # readers and the writer do not wait for each other
     cursor.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
