@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.child import Child
 from benchmarks.report import Row, compared, parser_of, publish
 from benchmarks.server import OFFLINE
+from gradwire.server.polling import choose_poller
 
 if TYPE_CHECKING:
     from gradwire.server.app import App
 
 PROMPT = "The quick brown fox jumps over the lazy dog. "
 REQUIRED = 0.9
+CLIENT = {"GRPC_EXPERIMENTS": ""}  # a client has gRPC's own defaults
 CLIENTS = {"aio": "AsyncClient", "stub": "raw stub"}
 
 
@@ -83,7 +85,7 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
         app = App(settings, RealEngines(), lambda line: print(line, file=sys.stderr))
         await app.start()
         try:
-            with frozen_heap(), Child("stream_client", app.grpc_address) as client:
+            with frozen_heap(), Child("stream_client", app.grpc_address, environment=CLIENT) as client:
                 for streams in arguments.streams:
                     rows += await _compare(app, client, streams, arguments.tokens, arguments.rounds)
         finally:
@@ -139,6 +141,7 @@ def main() -> None:
     # As `gradwire serve` sets them.
     for name, value in {**OFFLINE, "VLLM_LOGGING_LEVEL": "ERROR", "GRPC_ENABLE_FORK_SUPPORT": "false"}.items():
         os.environ.setdefault(name, value)
+    choose_poller()
     import uvloop
 
     publish(uvloop.run(measure(arguments)), arguments.json)

@@ -65,7 +65,7 @@ class Clock:
 def test_interval_follows_the_load(streams: int, rate: int, interval: int) -> None:
     """Bounded deliveries per second; a token is never held back longer than 0.2 s."""
     clock = Clock()
-    pace = Coalescer(clock)
+    pace = Coalescer(clock, cores=2)
     for _ in range(streams):
         pace.open()
     for _ in range(10):
@@ -76,7 +76,7 @@ def test_interval_follows_the_load(streams: int, rate: int, interval: int) -> No
 
 def test_a_burst_is_noticed_before_a_window_is_over() -> None:
     clock = Clock()
-    pace = Coalescer(clock)
+    pace = Coalescer(clock, cores=2)
     for _ in range(64):
         pace.open()
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_a_burst_is_noticed_before_a_window_is_over() -> None:
 def test_interval_starts_from_the_last_measurement(rate: int, one: int, many: int) -> None:
     """A burst of a fast model does not begin with a delivery a token, nor a single stream with large ones."""
     clock = Clock()
-    pace = Coalescer(clock)
+    pace = Coalescer(clock, cores=2)
     for _ in range(64):
         pace.open()
     clock.now += WINDOW_S

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
+from gradwire.server.engines.cores import usable_cores
 from gradwire.server.engines.deepspeed.launcher import visible_devices
 from gradwire.server.engines.deepspeed.schedule import check_scheduler
 from gradwire.server.engines.training import LoraConfig, OptimizerConfig, TrainingConfig
@@ -26,7 +26,7 @@ def checked_config(config: TrainingConfig) -> TrainingConfig:
         raise InvalidArgument([FieldViolation(f"config.{field}", text) for field, text in bad])
     check_scheduler(config.scheduler)
     resolve_loss(config.loss, path="config.loss").parse(config.loss_config, path="config.loss_config")
-    return config if config.threads else replace(config, threads=max(1, _cores() // config.num_workers))
+    return config if config.threads else replace(config, threads=max(1, usable_cores() // config.num_workers))
 
 
 def _job_problems(config: TrainingConfig) -> list[tuple[str, str]]:
@@ -39,7 +39,7 @@ def _job_problems(config: TrainingConfig) -> list[tuple[str, str]]:
         bad.append(("zero_stage", f"must be 0, 1, 2 or 3, is {config.zero_stage}"))
     if config.num_workers < 1:
         bad.append(("num_workers", f"must be at least 1, is {config.num_workers}"))
-    most = len(visible_devices()) or max(_cores(), FEW_WORKERS)
+    most = len(visible_devices()) or max(usable_cores(), FEW_WORKERS)
     if config.num_workers > most:
         bad.append(("num_workers", f"{config.num_workers} are more than this machine can run; it takes {most}"))
     if config.max_tokens_per_micro_batch < 1:
@@ -77,8 +77,3 @@ def _lora_problems(config: LoraConfig | None) -> list[tuple[str, str]]:
     if config is not None and not 0 < config.alpha < float("inf"):
         bad.append(("lora.alpha", f"must be finite and > 0, is {config.alpha}"))
     return bad
-
-
-def _cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,9 +1,9 @@
 """How many tokens a delta carries, by what the front process can afford.
 
-Each delivery costs the front and the client's process a fifth of a millisecond each, nearly all of it
-gRPC's, whether it carries one token or ten. So a slow model sends every token at once, and a fast one
-or many streams send them in small batches: the deliveries per second are bounded, and so is the time
-by which a token is held back. The first token of a completion always goes at once.
+Each delivery costs the front and the client's process a fifth of a millisecond each, nearly all of it gRPC's, whether
+it carries one token or ten. So a slow model sends every token at once, and a fast one or many streams send them in
+small batches: the deliveries per second are bounded, by the cores that there are, and so is the time by which a token
+is held back. The first token of a completion always goes at once.
 """
 
 from __future__ import annotations
@@ -13,21 +13,25 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from gradwire.server.engines.cores import usable_cores
+
 if TYPE_CHECKING:
     from vllm.v1.engine.output_processor import RequestState
 
 WINDOW_S = 0.1
 # A burst of streams would queue up thousands of deliveries before a whole window is over.
 BURST_TOKENS, BURST_WINDOW_S = 128, 0.02
-DELIVERIES_PER_S = 300  # a sixteenth of a core at each end
+DELIVERIES_PER_CORE_S = 150  # a thirtieth of each core, at each end
 MAX_DELAY_S = 0.2
 
 
 class Coalescer:
     """Follows the tokens of all streams of one sampler; `interval` is the tokens per delta now."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, cores: int | None = None) -> None:
+        """`cores` that front, engine and clients share. Default: those of this process."""
         self.interval = 1
+        self._affordable = DELIVERIES_PER_CORE_S * (cores or usable_cores())  # deliveries per second
         self._clock = clock
         self._streams = 0
         self._most = 0  # streams at once, since the window began
@@ -60,7 +64,7 @@ class Coalescer:
             self._restart()
 
     def _choose(self, rate: float) -> int:
-        affordable = math.ceil(rate / DELIVERIES_PER_S)
+        affordable = math.ceil(rate / self._affordable)
         timely = int(MAX_DELAY_S * rate / max(self._streams, 1))
         return max(1, min(affordable, timely))
 

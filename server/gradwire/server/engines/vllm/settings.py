@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradwire.server.engines.cores import usable_cores
 from gradwire.server.engines.manifest import folder_shapes
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.vllm.plugin import BACKEND
@@ -155,7 +156,7 @@ def engine_environment(config: SamplerConfig, *, cpu: bool) -> dict[str, str | N
         return variables
     variables["VLLM_CPU_KVCACHE_SPACE"] = None  # it would override kv_cache_memory_bytes, in whole GiB
     variables["TORCHDYNAMO_DISABLE"] = "1"  # else the first log-probs compile for seconds
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     if cores <= FEW_CORES and config.tensor_parallel_size == 1 and config.data_parallel_size == 1:
         # The worker lives in the engine's process: 4 s less to start and 0.6 GB less. It does not
         # bind threads then, and unbound threads that share cores with the front are 2.5x slower.
