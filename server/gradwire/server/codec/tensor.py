@@ -82,11 +82,11 @@ def _shape(tensor: tensor_pb2.Tensor, path: str) -> tuple[int, ...]:
     shape = tuple(tensor.shape)
     if len(shape) > _MAX_DIMENSIONS:
         raise InvalidArgument.at(f"{path}.shape", f"has {len(shape)} dimensions; at most {_MAX_DIMENSIONS} are taken")
-    if any(dim < 0 for dim in shape):
+    if shape and min(shape) < 0:
         raise InvalidArgument.at(f"{path}.shape", f"{list(shape)} has a negative dimension; each must be 0 or more")
     # Python's integers do not overflow, so the product is exact and only has to be compared. Zeros are left
     # out of it: numpy refuses [0, 2^62], too.
-    elements = math.prod(dim or 1 for dim in shape)
+    elements = math.prod(shape) or math.prod(dim or 1 for dim in shape)
     if elements > _MAX_ELEMENTS:
         raise InvalidArgument.at(f"{path}.shape", f"{list(shape)} has {elements} elements, more than any message holds")
     return shape

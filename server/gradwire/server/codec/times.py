@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from google.protobuf import duration_pb2, timestamp_pb2
 
 
@@ -23,6 +21,5 @@ def timestamp_us(unix_us: int) -> timestamp_pb2.Timestamp:
 
 def duration(seconds: float) -> duration_pb2.Duration:
     """Seconds as a Duration."""
-    message = duration_pb2.Duration()
-    message.FromTimedelta(timedelta(seconds=seconds))
-    return message
+    whole = int(seconds)
+    return duration_pb2.Duration(seconds=whole, nanos=int((seconds - whole) * 1e9))

@@ -38,6 +38,18 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         return encode_status(self._inference.status(caller, request.deployment_id), caller)
 
     async def GetAction(self, request: pb.GetActionRequest, context: Any) -> pb.GetActionResponse:
+        response = pb.GetActionResponse()
+        await self._act(request, response)
+        return response
+
+    async def GetActionStream(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
+        async with aclosing(self._streams.each(request_iterator)) as requests:
+            async for message in requests:
+                answer = pb.GetActionStreamResponse()
+                await self._act(message.request, answer.response)
+                await context.write(answer)
+
+    async def _act(self, request: pb.GetActionRequest, response: pb.GetActionResponse) -> None:
         caller = current_caller()
         shared = self._shared_memory.reads(same_host=caller.same_host)
         asked = ActionRequest(
@@ -53,17 +65,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         if shared is not None:
             await shared.read()
         actions = await self._inference.act(caller, request.deployment_id, asked)
-        response = pb.GetActionResponse(inference_time=duration(actions.seconds))
+        response.inference_time.CopyFrom(duration(actions.seconds))
         put_value(response.action, actions.action)
         if actions.hidden_state is not None:
             put_value(response.hidden_state, actions.hidden_state)
-        return response
-
-    async def GetActionStream(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
-        async with aclosing(self._streams.each(request_iterator)) as requests:
-            async for message in requests:
-                answer = await self.GetAction(message.request, context)
-                await context.write(pb.GetActionStreamResponse(response=answer))
 
     async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:
         shared = self._shared_memory.reads(same_host=current_caller().same_host)
