@@ -18,6 +18,7 @@ import pytest
 
 from gradwire.client import AsyncClient, Client, DeadlineExceededError, InvalidArgumentError
 from gradwire.client._core.alarm import Alarm
+from gradwire.client._core.blocking import at_once
 from gradwire.client._core.turns import BlockingTurns
 from gradwire.client.arena import Agent, ArenaInferenceError
 from gradwire.v1 import inference_pb2 as pb
@@ -245,6 +246,52 @@ print("done")
     run = [sys.executable, "-c", script]
     ended = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+async def test_a_forked_process_is_told_at_once(served: Served) -> None:
+    script = f"""
+import os
+import numpy as np
+from gradwire.client.arena import Agent
+agent = Agent("grpc://{served.app.grpc_address}", timeout=10.0)
+for _ in range(3):
+    agent.get_action(np.zeros(2, np.float32))
+child = os.fork()
+if not child:
+    try:
+        agent.get_action(np.zeros(2, np.float32))
+    except RuntimeError as error:
+        os._exit(7 if "forked" in str(error) else 8)
+    os._exit(9)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+agent.get_action(np.zeros(2, np.float32))
+"""
+    run = [sys.executable, "-c", script]
+    ended = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True, timeout=20, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "7\n"), ended.stderr
+
+
+async def test_the_wait_for_a_turn_counts(served: Served) -> None:
+    def play() -> None:
+        with Agent(f"grpc://{served.app.grpc_address}") as agent, ThreadPoolExecutor(1) as threads:
+            agent.get_action(np.zeros(2, np.float32))
+            inference, taken = agent._async._arrays, threading.Event()
+            slow(served, 0.8)
+
+            def ask(timeout: float) -> None:
+                taken.set()
+                at_once(inference.get_action(np.zeros(2, np.float32), in_turn=True, timeout=timeout))
+
+            first = threads.submit(ask, 20.0)
+            assert taken.wait(5)
+            time.sleep(0.1)
+            began = time.monotonic()
+            with pytest.raises(DeadlineExceededError):
+                ask(0.2)
+            assert time.monotonic() - began < 0.5
+            first.result()
+
+    await asyncio.to_thread(play)
 
 
 class Interrupted:

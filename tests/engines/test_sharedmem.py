@@ -66,6 +66,23 @@ def test_sweep_takes_what_a_dead_process_left_and_nothing_else() -> None:
         used.unlink()
 
 
+def test_sweep_passes_over_what_others_put_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradwire.server.engines.sharedmem._SHM_FOLDER", tmp_path)
+    for name in ("gradwire-", "gradwire-a b", "gradwire-" + "x" * 201, "gradwire-not-to-be-removed"):
+        (tmp_path / name).touch()
+    (tmp_path / "gradwire-folder").mkdir()
+    (tmp_path / "gradwire-link").symlink_to("/dev/null")
+    unlinked: list[str] = []
+
+    def refused(name: str) -> None:
+        unlinked.append(name)
+        raise PermissionError("the folder is sticky")
+
+    monkeypatch.setattr("gradwire.server.engines.sharedmem.unlink", refused)
+    assert sharedmem.sweep() == []
+    assert unlinked == ["gradwire-not-to-be-removed"]
+
+
 @pytest.mark.parametrize("name", ["", "gradwire-", "other", "gradwire-../etc", "/gradwire-a", "gradwire-a\0"])
 def test_names_that_are_not_ours(name: str) -> None:
     with pytest.raises(InvalidArgument, match="segment"):

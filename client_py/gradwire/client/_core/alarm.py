@@ -30,8 +30,8 @@ class Alarm:
         with self._changed:
             self._due = time.monotonic() + seconds
             if self._wakes is None:
-                self._wakes = self._due
                 threading.Thread(target=self._watch, name="gradwire deadline", daemon=True).start()
+                self._wakes = self._due  # only now: there may be no thread to be had
             elif self._due < self._wakes:
                 self._changed.notify()
 

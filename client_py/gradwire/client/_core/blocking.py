@@ -110,6 +110,7 @@ class BlockingConnection:
         return self._repeat(attempt, repeatable, timeout)
 
     def _turns(self, path: str) -> BlockingTurns:
+        self._check_process()  # an open stream would wait for threads that are not here
         turns = self._streams.get(path)
         if turns is None:
 
@@ -155,9 +156,12 @@ class BlockingConnection:
             raise error_from_rpc(error, rpc.path, self._endpoint.address.shown) from error  # type: ignore[arg-type]
         return rpc.response.FromString(answer)
 
-    def _open(self) -> grpc.Channel:
+    def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError("this process was forked from one that used a gradwire client; start it by spawn")
+
+    def _open(self) -> grpc.Channel:
+        self._check_process()
         with self._lock:
             if self._closed:
                 raise RuntimeError("this client is closed; make a new one")

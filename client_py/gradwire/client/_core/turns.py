@@ -19,6 +19,7 @@ import grpc
 import grpc.aio
 
 from gradwire.client._core.alarm import Alarm
+from gradwire.client._core.countdown import Countdown
 
 _CLOSELY_S = 1.0
 _ENDED_MEANWHILE = "Internal error from Core"
@@ -92,16 +93,22 @@ class BlockingTurns:
     def ask(self, data: bytes, timeout: float | None) -> bytes | None:
         """The answer; None when a new stream, too, ended without a look at the request.
 
-        Raises grpc.RpcError, and TimeoutError after `timeout` seconds.
+        Raises grpc.RpcError, and TimeoutError after `timeout` seconds, those that it waited for its turn included.
         """
-        with self._lock:
+        left = Countdown(timeout).left
+        # Python's locks wait for no longer than TIMEOUT_MAX (292 years).
+        if not self._lock.acquire(timeout=min(left(), threading.TIMEOUT_MAX)):
+            raise TimeoutError
+        try:
             if self._stream is not None and self._stream.active:
-                answer = self._try(self._stream, data, timeout)
+                answer = self._try(self._stream, data, left())
                 if answer is not None:
                     return answer
-            return self._try(_Stream(self._begin), data, timeout)
+            return self._try(_Stream(self._begin), data, left())
+        finally:
+            self._lock.release()
 
-    def _try(self, stream: _Stream, data: bytes, timeout: float | None) -> bytes | None:
+    def _try(self, stream: _Stream, data: bytes, timeout: float) -> bytes | None:
         self._stream = stream  # so that `close` finds it
         answer = None
         try:
@@ -135,8 +142,8 @@ class _Stream:
         """It had not ended when last heard of."""
         return bool(self._call.is_active())
 
-    def ask(self, data: bytes, timeout: float | None) -> bytes | None:
-        if timeout is not None:
+    def ask(self, data: bytes, timeout: float) -> bytes | None:
+        if timeout < math.inf:
             self._alarm.set(timeout)
         self._requests.put(data)
         try:

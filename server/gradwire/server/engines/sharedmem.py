@@ -170,19 +170,25 @@ def unlink(name: str) -> None:
 
 
 def sweep() -> list[str]:
-    """Remove the segments that no process has open (left by one that was killed); their names."""
+    """Remove the segments that no process has open (left by one that was killed); their names.
+
+    Every user may put what he likes into the folder. What is no segment of ours, or not ours to remove, stays.
+    """
     removed = []
     for path in _SHM_FOLDER.glob(PREFIX + "*"):
+        if not _NAME.fullmatch(path.name):
+            continue
         try:
-            fd = os.open(path, os.O_RDWR)
+            # A link may lead to a device, which is changed by being opened, or has one wait.
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             continue  # another user's, or just gone
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             unlink(path.name)
             removed.append(path.name)
-        except BlockingIOError:
-            pass  # in use
+        except OSError:
+            pass  # in use; or only its owner may remove it
         finally:
             os.close(fd)
     return removed
