@@ -15,6 +15,8 @@ from gradwire.client.errors import BY_CODE, DeadlineExceededError, GradwireError
 
 DETAILS_TRAILER = "grpc-status-details-bin"
 _TOO_LARGE = re.compile(r"larger than max \((\d+) vs\. (\d+)\)")
+_DROPPED = re.compile("CANCELLED$|.*RST_STREAM")
+"""gRPC's words for a call that the other end cancelled or reset; one that was cancelled here has others."""
 _CORRELATION_KEYS = ("correlation_id", "x-correlation-id", "x-request-id")
 
 
@@ -27,6 +29,9 @@ def error_from_rpc(error: grpc.aio.AioRpcError, method: str, address: str) -> Gr
     if code == "RESOURCE_EXHAUSTED" and "reason" not in fields and (sizes := _TOO_LARGE.search(message)):
         message = _too_large(message, *sizes.groups())
         fields |= {"reason": "MESSAGE_TOO_LARGE", "metadata": dict(zip(("size", "limit"), sizes.groups(), strict=True))}
+    elif code == "CANCELLED" and _DROPPED.match(message):
+        # So ends a call that reaches gRPC's server just as it stops: no handler has seen it.
+        code, message = "UNAVAILABLE", f"{address} dropped the call; it is shutting down, or a proxy in between is"
     elif code == "UNAVAILABLE" and "reason" not in fields:
         message = _unreachable(address, message)
     elif code == "DEADLINE_EXCEEDED" and "reason" not in fields:
