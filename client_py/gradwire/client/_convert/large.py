@@ -13,13 +13,11 @@ import numpy as np
 from google.protobuf.message import Message
 
 from gradwire.client._convert.inference import put_value
-from gradwire.client._convert.tensors import Array, Placer, elements, is_torch, wire_type
+from gradwire.client._convert.tensors import LARGE_BYTES, Array, Placer, elements, is_torch, wire_type
 from gradwire.client._core.rpc import Encoded, Request
 from gradwire.client._core.varint import varint
 from gradwire.v1 import inference_pb2, tensor_pb2
 
-LARGE_BYTES = 256 * 1024
-"""Below it there is nothing to gain."""
 _BYTES = 2  # wire type of what has a length
 _DATA = tensor_pb2.Tensor.DESCRIPTOR.fields_by_name["data"].number
 _TENSOR = inference_pb2.Value.DESCRIPTOR.fields_by_name["tensor"].number

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from gradwire.client._convert.tensors import Array, wire_type
+from gradwire.client._convert.tensors import LARGE_BYTES, Array, wire_type
 from gradwire.client._core.blocking import BlockingConnection
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.countdown import Countdown
@@ -20,8 +20,6 @@ from gradwire.client._core.shared import Segment, SegmentPool
 from gradwire.client.errors import FailedPreconditionError
 from gradwire.v1 import tensor_pb2 as pb
 
-LEAST_BYTES = 256 * 1024
-"""Smaller tensors go in the message."""
 _REFUSED = "SHARED_MEMORY_UNAVAILABLE"
 
 
@@ -49,7 +47,7 @@ class Lent:
 
         False: nothing was done; the bytes belong into the message.
         """
-        if self._pool.off or array.nbytes < LEAST_BYTES:
+        if self._pool.off or array.nbytes < LARGE_BYTES:
             return False
         with self._lock:
             segment = None if self._ended else self._pool.borrow(array.nbytes)

@@ -16,6 +16,9 @@ import numpy.typing as npt
 from gradwire.v1 import tensor_pb2 as pb
 
 Array = npt.NDArray[Any]
+LARGE_BYTES = 256 * 1024
+"""Of a tensor. Smaller ones go in their message as it is: there is nothing to gain by shared memory, nor by encoding it
+apart."""
 
 _NUMPY: dict[str, np.dtype[Any]] = {
     "bool": np.dtype("?"),

@@ -16,6 +16,8 @@ Value: TypeAlias = "Array | Mapping[str, Value] | tuple[Value, ...] | list[Value
 
 def num_bytes(value: Value) -> int:
     """Bytes of all arrays in it."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
     if isinstance(value, Mapping):
         return sum(map(num_bytes, value.values()))
     if isinstance(value, tuple | list):

@@ -16,14 +16,12 @@ _RETRY_COUNT = "x-stainless-retry-count"  # of the clients that are made for Ope
 class Request:
     """A request that may come again.
 
-    `strict`: the same name with another content is a mistake, and not another request. `retries` is how often its
-    client says it was sent before, None when such a count says nothing; `twin` is equal for requests of one caller that
-    have the same answer.
+    `retries` is how often its client says it was sent before, None when such a count says nothing; `twin` is equal for
+    requests of one caller that have the same answer.
     """
 
     content: str
     name: str = ""
-    strict: bool = False
     streamed: bool = False
     retries: int | None = None
     twin: str = ""
@@ -52,7 +50,7 @@ def request_of(
     streamed = bool(body.get("stream"))
     key = headers.get("idempotency-key", "")[:256]
     if key:
-        return Request(content, f"key:{key}", strict=True, streamed=streamed)
+        return Request(content, f"key:{key}", streamed=streamed)
     named = headers.get("x-request-id") == request_id
     retries = None if streamed else retries_of(headers)
     if not named and retries is None:

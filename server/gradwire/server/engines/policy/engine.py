@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gradwire.server.engines.acting import Actions, PolicyInfo, Predictions, Value
+from gradwire.server.engines.acting import Actions, PolicyInfo, Predictions, Value, num_bytes
 from gradwire.server.engines.policy import values
 from gradwire.server.engines.policy.batcher import Batcher, BatchLimits
 from gradwire.server.engines.policy.bundle import MAX_BUNDLE_BYTES, Bundle, read_bundle
 from gradwire.server.engines.policy.heads import choose
 from gradwire.server.engines.policy.manifest import Manifest
 from gradwire.server.engines.policy.network import Arrays, OnnxNetwork
-from gradwire.server.engines.policy.request import Ask, as_input, cast, check_finite, check_numbers, size_of, some
+from gradwire.server.engines.policy.request import Ask, as_input, cast, check_finite, check_numbers, some
 from gradwire.server.errors import InvalidArgument
 
 T = TypeVar("T")
@@ -251,6 +251,6 @@ class PolicyEngine:
         return np.random.default_rng([seed % 2**64, zlib.crc32(agent.encode())])
 
     async def _off_loop(self, value: Value, work: Callable[[], T]) -> T:
-        if size_of(value) <= _OFF_LOOP_BYTES:
+        if num_bytes(value) <= _OFF_LOOP_BYTES:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

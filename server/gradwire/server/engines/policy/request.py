@@ -70,17 +70,6 @@ def _broken(what: str) -> FailedPrecondition:
     return FailedPrecondition("POLICY_OUTPUT_NOT_FINITE", f"the network's {what} for this observation")
 
 
-def size_of(value: Value) -> int:
-    """Bytes of all arrays in it."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, Mapping):
-        return sum(map(size_of, value.values()))
-    if isinstance(value, tuple | list):
-        return sum(map(size_of, value))
-    return 0 if value is None else int(np.asarray(value).nbytes)
-
-
 def some(names: Mapping[str, Any]) -> str:
     """The first ten names, for an error."""
     listed = sorted(names)
