@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from grpc import StatusCode, aio
 
 from gradwire.server.codec.value import decode_value, put_value
+from gradwire.server.errors import InvalidArgument
 from gradwire.server.rpc.interceptors import auth
 from gradwire.server.rpc.request_streams import RequestStreams
 from gradwire.v1 import deployment_pb2
@@ -214,3 +217,34 @@ async def test_who_may_not_call_is_told_so(tmp_path: Path) -> None:
             failed = await ended(call)
             assert (failed.code, failed.reason) == (StatusCode.UNAUTHENTICATED, "TOKEN_MISSING")
             assert time.monotonic() - began < 1.0
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_what_is_written_to_a_client_that_has_vanished_is_no_error(
+    served: Served, caplog: pytest.LogCaptureFixture, refused: bool
+) -> None:
+    engine: Any = served.app.deployments.find("p").engine
+    act, begun, over = engine.act, asyncio.Event(), asyncio.Event()
+
+    async def regardless(*args: Any, **options: Any) -> Any:
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)
+        over.set()
+        if refused:
+            raise InvalidArgument.at("observation", "is odd")
+        return await act(*args, **options)
+
+    engine.act = regardless
+    async with aio.insecure_channel(served.app.grpc_address) as channel:
+        await channel.stream_stream(PATH)().write(asked(1.0, 2.0).SerializeToString())  # type: ignore[arg-type]
+        await begun.wait()
+    await asyncio.wait_for(over.wait(), 20)
+    active = served.app._metrics._active.labels(PATH)._value
+
+    async def gone() -> bool:
+        return bool(active.get() == 0)
+
+    await until(gone)
+    await asyncio.sleep(0.05)  # grpc.aio's own last words
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -70,7 +70,7 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
             async with chain.around(call):
                 given = await checked(call, request)
                 if handler.response_streaming:
-                    return await answer_stream(function, given, context)
+                    return await _answer_stream(function, given, context)
                 return await function(given, context)
         except (aio.AbortError, asyncio.CancelledError):
             raise
@@ -85,6 +85,13 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
         request_deserializer=_careful(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )
+
+
+async def _answer_stream(function: Any, request: Any, context: Any) -> None:
+    try:
+        await answer_stream(function, request, context)
+    except aio.InternalError as error:  # what was being written had no reader any more
+        raise asyncio.CancelledError from error
 
 
 async def _let_send(messages: AsyncIterator[Any], *, one: bool) -> None:
@@ -145,4 +152,7 @@ def _not_served(path: str) -> Callable[[bytes, Any], Awaitable[None]]:
 
 
 async def _abort(context: Any, status: status_pb2.Status) -> None:
-    await context.abort_with_status(rpc_status.to_status(status))
+    try:
+        await context.abort_with_status(rpc_status.to_status(status))
+    except aio.InternalError as error:  # there is nobody to tell
+        raise asyncio.CancelledError from error
