@@ -111,7 +111,8 @@ def test_ctrl_c_ends_it_with_0_and_streams_may_finish(tmp_path: Path) -> None:
         stream = client.sampling.generate_stream("x", max_tokens=600, ignore_eos=True)
         deltas = iter(stream)
         next(deltas)
-        server.process.send_signal(signal.SIGINT)
+        for pid in (server.pid, *descendants(server.pid)):  # as a terminal does
+            os.kill(pid, signal.SIGINT)
         assert len(stream.result().results[0].completions[0].token_ids) == 600
         assert server.process.wait(60) == 0
 

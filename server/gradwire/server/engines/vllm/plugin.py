@@ -1,15 +1,29 @@
 """What vLLM loads in each of its processes (entry point group `vllm.general_plugins`).
 
-It only makes names known; it changes nothing for someone who uses vLLM without gradwire.
+It changes nothing for someone who uses vLLM without gradwire.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+
 BACKEND = "gradwire_shm"
+FRONT_PID = "GRADWIRE_FRONT_PID"
+"""Set in the environment of a server's engines: its front process."""
 
 
 def register() -> None:
-    """Make the shared-memory weight transfer known to vLLM. Legal twice."""
+    """Make the shared-memory weight transfer known to vLLM, and leave Ctrl-C to the front. Legal twice."""
+    front = os.environ.get(FRONT_PID)
+    if front and front != str(os.getpid()) and threading.current_thread() is threading.main_thread():
+        # A terminal sends it to all processes, and vLLM's end at once; the front lets calls under way finish first.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _register_transfer()
+
+
+def _register_transfer() -> None:
     from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 
     try:

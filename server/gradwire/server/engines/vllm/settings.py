@@ -19,14 +19,13 @@ import numpy as np
 from gradwire.server.engines.cores import usable_cores
 from gradwire.server.engines.manifest import folder_shapes
 from gradwire.server.engines.sampling import SamplerConfig
-from gradwire.server.engines.vllm.plugin import BACKEND
+from gradwire.server.engines.vllm.plugin import BACKEND, FRONT_PID
 from gradwire.server.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from vllm.engine.arg_utils import AsyncEngineArgs
 
 EXTENSION = "gradwire.server.engines.vllm.worker.extension.WorkerExtension"
-FRONT_PID = "GRADWIRE_FRONT_PID"
 DEFAULT_CPU_KV_BYTES = 1 << 30
 DTYPES = ("float32", "bfloat16", "float16")
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that it has slots for

@@ -18,7 +18,7 @@ import torch
 from vllm.platforms import current_platform
 
 from gradwire.server.engines.sharedmem import SharedSegment
-from gradwire.server.engines.vllm.settings import FRONT_PID
+from gradwire.server.engines.vllm.plugin import FRONT_PID
 from gradwire.server.engines.vllm.weight_transfer import views
 from gradwire.server.engines.vllm.worker import digest
 from gradwire.server.engines.vllm.worker.adapters import AdapterSlots, without_adapters
