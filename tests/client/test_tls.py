@@ -38,7 +38,15 @@ async def test_tls_with_own_roots_carries_the_token(certificate: Certificate) ->
 async def test_an_unknown_certificate_is_refused(certificate: Certificate) -> None:
     _, server, port = await serve(certificate, mutual=False)
     async with AsyncClient(f"grpcs://localhost:{port}", retry=RetryConfig(max_attempts=1)) as client:
-        with pytest.raises(UnavailableError, match=f"localhost:{port}"):
+        with pytest.raises(UnavailableError, match=rf"localhost:{port} is not trusted.*root_certificates=.*--ca"):
+            await client.sampling.generate("hi")
+    await server.stop(0)
+
+
+async def test_a_plain_call_where_tls_is_spoken_hints_at_it(certificate: Certificate) -> None:
+    _, server, port = await serve(certificate, mutual=False)
+    async with AsyncClient(f"localhost:{port}", retry=RetryConfig(max_attempts=1)) as client:
+        with pytest.raises(UnavailableError, match=rf"localhost:{port} closed.*grpcs://"):
             await client.sampling.generate("hi")
     await server.stop(0)
 

@@ -84,7 +84,6 @@ class App:
         """Start the engines, then serve. Engine processes come first: gRPC and fork do not mix."""
         sharedmem.sweep()  # of servers that were killed
         await self._database.open()
-        await self._first_token()
         self._add_services()
         self.grpc_address = self._bind()
         if self.settings.model:
@@ -92,6 +91,7 @@ class App:
         await self.deployer.restore(without=self.settings.deployments)
         for name, deployment in self.settings.deployments.items():
             await deploy_configured(self.deployer, name, deployment)
+        await self._first_token()  # only now: one that is shown by a start that fails is not shown again
         await self._server.start()
         await self._health.begin()
         if self.settings.http is not None:

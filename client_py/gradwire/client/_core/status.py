@@ -71,6 +71,13 @@ def _late(address: str) -> str:
 
 def _unreachable(address: str, message: str) -> str:
     cause = f" ({message})" if message else ""
+    if "CERTIFICATE_VERIFY_FAILED" in message:
+        return (
+            f"the certificate of {address} is not trusted{cause}. Name the file that it can be checked with: "
+            "tls=TLSConfig(root_certificates=...), on the command line --ca"
+        )
+    if "Socket closed" in message:
+        return f"{address} closed the connection{cause}. If the server has TLS, its address begins with grpcs://"
     return (
         f"no gradwire server answers at {address}{cause}. Start one with `gradwire serve`, or give the "
         "address of another: Client(address) or the environment's GRADWIRE_ADDRESS"

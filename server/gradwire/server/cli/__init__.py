@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; the process's exit code."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it logs each failed handshake, which we tell in our own words
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked_for = next((argument for argument in arguments if not argument.startswith("-")), None)
     parser = argparse.ArgumentParser(
