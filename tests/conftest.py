@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -11,6 +12,10 @@ from hypothesis import settings
 
 from tests.certificate import Certificate, make_certificate
 from tests.serving import ServerProcess
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in the background deaf to Ctrl-C, and its children inherit that: tests send them one.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A machine may be busy: no example fails for the time that it took. In CI the examples are the same each time, so
 # that a red run is the change's fault; elsewhere they are new ones.
