@@ -45,6 +45,11 @@ class SharedReads:
         """Does `work` when what was taken so far has been read."""
         self._todo.append(work)
 
+    @property
+    def pending(self) -> bool:
+        """There is something to read."""
+        return bool(self._todo)
+
     async def read(self) -> None:
         """Reads everything."""
         if self._limit - self._left > INLINE_BYTES:

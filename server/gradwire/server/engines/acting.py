@@ -25,7 +25,7 @@ def num_bytes(value: Value) -> int:
     return 0 if value is None else int(np.asarray(value).nbytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen ones take three times as long to make
 class Actions:
     """Actions, or one an agent."""
 

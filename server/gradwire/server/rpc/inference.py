@@ -62,7 +62,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             seed=request.seed if request.HasField("seed") else None,
             session_id=request.session_id,
         )
-        if shared is not None:
+        if shared is not None and shared.pending:
             await shared.read()
         actions = await self._inference.act(caller, request.deployment_id, asked)
         response.inference_time.CopyFrom(duration(actions.seconds))
@@ -73,7 +73,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:
         shared = self._shared_memory.reads(same_host=current_caller().same_host)
         inputs = decode_value(request.inputs, "inputs", shared)
-        if shared is not None:
+        if shared is not None and shared.pending:
             await shared.read()
         found = await self._inference.predict(request.deployment_id, inputs, batched=request.batched)
         response = pb.PredictResponse(batch_size=found.batch_size, inference_time=duration(found.seconds))
