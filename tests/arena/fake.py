@@ -16,7 +16,7 @@ import numpy as np
 
 from gradwire.v1 import inference_pb2 as pb
 from gradwire.v1 import inference_pb2_grpc, sampling_pb2, session_pb2, session_pb2_grpc
-from tests.client.fake import fail
+from tests.client.wire import fail
 
 STATUS = {
     "llm": pb.GetStatusResponse(

@@ -21,7 +21,7 @@ from gradwire.client.arena.cli import shown
 from gradwire.client.arena.cli.policy import shaped
 from gradwire.server.cli import main
 from tests.arena.fake import STATUS, FakeAgent
-from tests.client.fake import failure, retry_info
+from tests.client.wire import failure, retry_info
 
 Cli = Callable[..., tuple[int, str, str]]
 

@@ -14,7 +14,7 @@ import pytest
 from gradwire.client.arena import Agent, ArenaAuthError, ArenaInferenceError, AsyncAgent, LLMParams
 from gradwire.v1 import inference_pb2 as pb
 from tests.arena.fake import STATUS, FakeAgent
-from tests.client.fake import failure, retry_info
+from tests.client.wire import failure, retry_info
 
 SECRET = "arena_pat_5f2d_verysecret"
 

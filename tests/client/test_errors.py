@@ -17,7 +17,8 @@ from gradwire.client import (
 )
 from gradwire.client.config import RetryConfig
 from gradwire.client.errors import BY_CODE
-from tests.client.fake import Fake, failure, retry_info
+from tests.client.fake import Fake
+from tests.client.wire import failure, retry_info
 
 
 def test_every_code_has_a_class() -> None:

@@ -28,7 +28,8 @@ from gradwire.server.http.connect.methods import MethodTable
 from gradwire.server.http.server import HttpServer
 from gradwire.server.rpc.interceptors.step import Chain
 from tests.certificate import Certificate
-from tests.client.fake import SERVICES, Fake
+from tests.client.fake import Fake
+from tests.client.services import SERVICES
 from tests.client.test_streams import two_deltas
 
 ONCE = RetryConfig(max_attempts=1)

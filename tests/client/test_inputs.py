@@ -53,7 +53,8 @@ from gradwire.v1 import (
     training_pb2,
     weight_pb2,
 )
-from tests.client.fake import Fake, int32
+from tests.client.fake import Fake
+from tests.client.wire import int32
 
 CHAT = [{"role": "user", "content": "hi"}]
 

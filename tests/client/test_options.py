@@ -10,8 +10,9 @@ import pytest
 
 from gradwire.client import AsyncClient, KeepAliveConfig, ResourceExhaustedError, UnavailableError
 from gradwire.client.config import RetryConfig
-from tests.client.fake import Fake, failure
+from tests.client.fake import Fake
 from tests.client.waiting import until
+from tests.client.wire import failure
 
 ONCE = RetryConfig(max_attempts=1)
 

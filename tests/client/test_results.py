@@ -9,8 +9,9 @@ import pytest
 
 from gradwire.client import AsyncClient, FinishReason, Health, WeightTransport
 from gradwire.client._core.health import decode_check, encode_check
-from tests.client.fake import Fake, failure
+from tests.client.fake import Fake
 from tests.client.waiting import until
+from tests.client.wire import failure
 
 
 async def test_completions(client: AsyncClient) -> None:

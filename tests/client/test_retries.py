@@ -11,8 +11,9 @@ import pytest
 
 from gradwire.client import AsyncClient, CallCancelledError, DeadlineExceededError, NotFoundError, UnavailableError
 from gradwire.client.config import RetryConfig
-from tests.client.fake import Fake, failure, retry_info
+from tests.client.fake import Fake
 from tests.client.waiting import until
+from tests.client.wire import failure, retry_info
 
 
 async def test_a_step_whose_answer_was_lost_is_applied_once(fake: Fake, client: AsyncClient) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from gradwire.client import AsyncClient, CallCancelledError, DataLossError, FinishReason, JobState
 from gradwire.v1 import sampling_pb2
-from tests.client.fake import Fake, failure, float32, int32
+from tests.client.fake import Fake
 from tests.client.waiting import until
+from tests.client.wire import failure, float32, int32
 
 Delta = sampling_pb2.CompletionDelta
 Span = sampling_pb2.WeightSpan

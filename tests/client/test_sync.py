@@ -18,9 +18,10 @@ import pytest
 
 from gradwire.client import CallCancelledError, Client, JobProgress, NotFoundError
 from gradwire.client._core.loop import shared_loop
-from tests.client.fake import Fake, failure
+from tests.client.fake import Fake
 from tests.client.test_streams import two_deltas
 from tests.client.waiting import until_sync
+from tests.client.wire import failure
 
 
 def test_calls_and_errors(sync_fake: Fake, sync_client: Client) -> None:

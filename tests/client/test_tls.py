@@ -9,7 +9,8 @@ import pytest
 from gradwire.client import AsyncClient, TLSConfig, UnavailableError
 from gradwire.client.config import RetryConfig
 from tests.certificate import Certificate
-from tests.client.fake import SERVICES, Fake
+from tests.client.fake import Fake
+from tests.client.services import SERVICES
 
 
 async def serve(certificate: Certificate, mutual: bool) -> tuple[Fake, grpc.aio.Server, int]:
