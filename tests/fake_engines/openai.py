@@ -17,7 +17,7 @@ LOG_PROB = -0.5
 class FakeOpenAi:
     """Says how many bytes the prompt has, and samples these, reversed. `bodies` and `calls` are what it was asked.
 
-    `gate`, when set, is awaited before each token of a stream, and before a whole answer.
+    `gate`, when set, is awaited before each token of a stream, and before a whole answer; `head_gate` before a stream.
     """
 
     def __init__(self) -> None:
@@ -25,6 +25,7 @@ class FakeOpenAi:
         self.calls: list[OpenAiCall] = []
         self.error: Exception | None = None
         self.gate: asyncio.Semaphore | None = None
+        self.head_gate: asyncio.Semaphore | None = None
         self.ended = 0
 
     def models(self) -> Mapping[str, Any]:
@@ -52,6 +53,8 @@ class FakeOpenAi:
 
     async def _stream(self, answer: Mapping[str, Any], sampled: Any) -> AsyncIterator[str]:
         try:
+            if self.head_gate is not None:
+                await self.head_gate.acquire()
             yield f"data: {answer['id']}\n\n"
             for token in sampled:
                 if self.gate is not None:

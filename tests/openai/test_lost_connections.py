@@ -100,6 +100,24 @@ async def test_a_connection_breaks(server: ServerProcess, name: str) -> None:
             await client.rollouts.discard(found.rollout.rollout_id)
 
 
+@pytest.mark.parametrize("name", ["answered", "never"])
+async def test_a_stream_whose_head_does_not_come(server: ServerProcess, name: str) -> None:
+    options: Any = {"api_key": "-", "max_retries": 1, "timeout": 1.0 if name == "never" else 60.0}
+    async with AsyncClient(server.address) as client:
+        async with client.rollouts.open() as rollout, wire(server, 1, moment(rollout, name)) as address:
+            base_url = f"{address}/rollouts/{rollout.rollout_id}/v1"
+            async with openai.AsyncOpenAI(base_url=base_url, **options) as agent:
+                chunks = [chunk async for chunk in await agent.chat.completions.create(**CHAT, stream=True)]
+            pieces = [getattr(choice, "token_ids", None) or [] for chunk in chunks for choice in chunk.choices]
+            details = await rollout.get(with_tokens=True)
+        assert [(call.status, call.num_retries) for call in details.calls] == [(DONE, 0)]
+        sampled = details.calls[0].prompts[0].completions[0].token_ids.tolist()
+        assert (len(sampled), [token for piece in pieces for token in piece]) == (48, sampled)
+        (found,) = await client.rollouts.collect([rollout.rollout_id])
+        assert (len(found.rows), found.dropped) == (1, ())
+        await client.rollouts.discard(rollout.rollout_id)
+
+
 async def test_several_answers_to_one_prompt_stay_several(server: ServerProcess) -> None:
     async with AsyncClient(server.address) as client, client.rollouts.open() as rollout:
         async with wire(server, 2, moment(rollout, "answered", 4)) as address:

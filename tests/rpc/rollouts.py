@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,3 +74,35 @@ def collected_once(played: Played, rollout: pb.Rollout) -> Callable[[], Any]:
         return (await played.get(rollout)).rollout.HasField("collected_at")
 
     return collected
+
+
+def counted(retries: object) -> dict[str, str]:
+    return {"x-stainless-retry-count": str(retries)}
+
+
+async def send(played: Played, where: str, headers: dict[str, str], *, stream: bool = False) -> socket.socket:
+    """A request whose answer nobody reads."""
+    body = json.dumps({"prompt": "abc", "stream": stream}).encode()
+    host, port = str(played.served.app.http_address).split(":")
+    lines = [f"POST {where} HTTP/1.1", f"host: {host}", f"content-length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    loop, connection = asyncio.get_running_loop(), socket.socket()
+    connection.setblocking(False)
+    await loop.sock_connect(connection, (host, int(port)))
+    await loop.sock_sendall(connection, "\r\n".join([*lines, "", ""]).encode() + body)
+    return connection
+
+
+async def read_id(connection: socket.socket) -> str:
+    """The whole answer's, or the stream's."""
+    data = b""
+    while not data.endswith((b"}", b"\r\n0\r\n\r\n")):
+        data += (piece := await asyncio.get_running_loop().sock_recv(connection, 1 << 16))
+        assert piece, data
+    found = re.search(rb'(?:"id": ?"|data: )([0-9a-f]{32})', data)
+    assert found, data
+    return found[1].decode()
+
+
+async def statuses(played: Played, rollout: pb.Rollout) -> list[Any]:
+    return [call.status for call in (await played.get(rollout)).calls]

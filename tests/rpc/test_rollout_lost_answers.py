@@ -4,43 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import random
-import socket
-from typing import Any
 
 import pytest
 
 from gradwire.server.domain.rollouts import answers
 from gradwire.server.domain.rollouts.calls import CallStatus
 from gradwire.v1 import rollout_pb2 as pb
-from tests.rpc.rollouts import ABANDONED, DONE, Played, path
+from tests.rpc.rollouts import ABANDONED, DONE, Played, counted, path, read_id, send, statuses
 from tests.rpc.support import until
-
-
-def counted(retries: object) -> dict[str, str]:
-    return {"x-stainless-retry-count": str(retries)}
-
-
-async def send(played: Played, where: str, headers: dict[str, str], prompt: str = "abc") -> socket.socket:
-    """A request whose answer nobody reads."""
-    body = json.dumps({"prompt": prompt, "stream": False}).encode()
-    host, port = str(played.served.app.http_address).split(":")
-    lines = [f"POST {where} HTTP/1.1", f"host: {host}", f"content-length: {len(body)}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    loop, connection = asyncio.get_running_loop(), socket.socket()
-    connection.setblocking(False)
-    await loop.sock_connect(connection, (host, int(port)))
-    await loop.sock_sendall(connection, "\r\n".join([*lines, "", ""]).encode() + body)
-    return connection
-
-
-async def read_id(connection: socket.socket) -> str:
-    data = b""
-    while not data.endswith(b"}"):
-        data += (piece := await asyncio.get_running_loop().sock_recv(connection, 1 << 16))
-        assert piece, data
-    return str(json.loads(data.partition(b"\r\n\r\n")[2])["id"])
 
 
 async def lost(played: Played, rollout: pb.Rollout, headers: dict[str, str], *, answered: bool) -> None:
@@ -52,10 +24,6 @@ async def lost(played: Played, rollout: pb.Rollout, headers: dict[str, str], *, 
         shelf = played.served.app.rollouts.shelf("local").get(rollout.rollout_id)
         await until(lambda: shelf.calls[-1].ended_at is not None)
     connection.close()
-
-
-async def statuses(played: Played, rollout: pb.Rollout) -> list[Any]:
-    return [call.status for call in (await played.get(rollout)).calls]
 
 
 @pytest.mark.parametrize("headers", [{}, {"x-request-id": "of-this-attempt"}, {"idempotency-key": "of-all"}])
@@ -174,16 +142,21 @@ async def test_an_answer_is_lost_twice(played: Played) -> None:
     assert await statuses(played, rollout) == [DONE]
 
 
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("seed", [0, 1])
-async def test_many_equal_requests_on_bad_connections(played: Played, seed: int) -> None:
+async def test_many_equal_requests_on_bad_connections(played: Played, seed: int, stream: bool) -> None:
     """Connections break before, while and after an answer is made; each request ends with one answer of its own."""
     chance, many = random.Random(seed), 40
-    played.engine.gate = asyncio.Semaphore(0)
+    gate = asyncio.Semaphore(0)
+    if stream:
+        played.engine.head_gate = gate
+    else:
+        played.engine.gate = gate
     (rollout,) = await played.open()
 
     async def ask() -> str:
         for retries in itertools.count():
-            connection = await send(played, path(rollout), counted(retries))
+            connection = await send(played, path(rollout), counted(retries), stream=stream)
             if retries == 8 or chance.random() < 0.4:
                 with connection:
                     return await read_id(connection)
@@ -194,7 +167,7 @@ async def test_many_equal_requests_on_bad_connections(played: Played, seed: int)
 
     async def sample() -> None:
         while True:
-            played.engine.gate.release()
+            gate.release()
             await asyncio.sleep(chance.random() * 0.005)
 
     sampling = asyncio.ensure_future(sample())

@@ -54,10 +54,10 @@ async def test_a_named_stream_goes_on_while_it_has_a_reader(played: Played) -> N
 async def test_a_named_stream_is_served_anew_when_nobody_reads_it(played: Played) -> None:
     played.engine.gate = asyncio.Semaphore(1)
     (rollout,) = await played.open()
-    headers = {"idempotency-key": "once"}
+    headers = {"x-request-id": "once"}
     async with played.http.post(path(rollout), json={"prompt": "abc", "stream": True}, headers=headers) as response:
         await response.content.readline()
-    await until(lambda: played.engine.ended == 1)
+    await until(lambda: played.engine.ended == 1, timeout_s=5)
     played.engine.gate = None
     status, answer = await played.call(path(rollout), stream=True, headers=headers)
     assert (status, "[DONE]" in answer) == (200, True)

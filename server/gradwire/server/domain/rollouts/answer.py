@@ -31,6 +31,7 @@ class Answer:
         self._ended = False
         self._error: Exception | None = None
         self._news = asyncio.Event()
+        self._begun = asyncio.Event()  # a reader of its lines had some of them, or is about to
         self._awaited = asyncio.Event()  # unset: it is lost, and waits
         self._awaited.set()
         self._timer: asyncio.TimerHandle | None = None
@@ -66,8 +67,16 @@ class Answer:
 
     @property
     def can_wait(self) -> bool:
-        """Whether it may be given to another reader when one has lost it: nobody can have used any of it."""
-        return not self.delivered and (self.complete or not self.request.streamed)
+        """Whether it may be given to another reader when one has lost it: nobody can have used any of it.
+
+        But where the client gave a key it says itself which request is the same.
+        """
+        untouched = not self.request.streamed or not self._begun.is_set()
+        return not self.delivered and (self.complete or untouched or self.request.keyed)
+
+    async def begun(self) -> None:
+        """Returns when its lines are being read, by one who did not lose them."""
+        await self._begun.wait()
 
     # Reading
 
@@ -79,6 +88,7 @@ class Answer:
             return self.whole
         if self._error is not None:
             raise self._error
+        self._begun.set()
         return self._follow()
 
     async def _follow(self) -> AsyncIterator[str]:
@@ -117,6 +127,7 @@ class Answer:
         self._timer = until
         self.lost = True
         self._awaited.clear()
+        self._begun.clear()
         if self._call is not None:
             self._call.unread = True
 

@@ -16,8 +16,9 @@ class Answers:
     """Those of a rollout. Only such as were given are kept: what failed is asked anew.
 
     One with a name is kept as long as the rollout is open, any other until its reader has it. One that was lost, so
-    that nobody has it, is made to its end and waits `RETRY_WITHIN_S` for a reader; a stream is not, for its reader may
-    have had enough. `hold` is told how many more bytes are kept.
+    that nobody has it, is made to its end and waits `RETRY_WITHIN_S` for a reader. A stream that has begun is not,
+    unless it has a key: its reader may have had enough, and OpenAI's clients do not retry what has begun. `hold` is
+    told how many more bytes are kept.
     """
 
     def __init__(self, hold: Callable[[int], None]) -> None:

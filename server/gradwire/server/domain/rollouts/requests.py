@@ -16,13 +16,14 @@ _RETRY_COUNT = "x-stainless-retry-count"  # of the clients that are made for Ope
 class Request:
     """A request that may come again.
 
-    `retries` is how often its client says it was sent before, None when such a count says nothing; `twin` is equal for
-    requests of one caller that have the same answer.
+    `keyed` is one whose client gave it a key of its own; `retries` is how often its client says it was sent before,
+    None when such a count says nothing; `twin` is equal for requests of one caller that have the same answer.
     """
 
     content: str
     name: str = ""
     streamed: bool = False
+    keyed: bool = False
     retries: int | None = None
     twin: str = ""
 
@@ -43,16 +44,14 @@ def request_of(
 
     It is named by Idempotency-Key, else by the request id that the client gave. Without a key its retries are counted
     as well: proxies give each attempt an id of its own. `origin` is what must be equal beside the body.
-
-    The count is nothing to go by for a stream: who lost it may have used what had come of it.
     """
     content = _digest([endpoint, body])
     streamed = bool(body.get("stream"))
     key = headers.get("idempotency-key", "")[:256]
     if key:
-        return Request(content, f"key:{key}", streamed=streamed)
+        return Request(content, f"key:{key}", streamed=streamed, keyed=True)
     named = headers.get("x-request-id") == request_id
-    retries = None if streamed else retries_of(headers)
+    retries = retries_of(headers)
     if not named and retries is None:
         return None
     name = f"id:{request_id}:{content}" if named else ""

@@ -107,6 +107,7 @@ async def _keep(lines: AsyncIterator[str], kept: Answer) -> None:
         async for line in lines:
             kept.add(line)
         kept.end()
+        await kept.begun()
     finally:
         close = getattr(lines, "aclose", None)
         if close is not None:

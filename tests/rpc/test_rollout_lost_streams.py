@@ -1,0 +1,97 @@
+"""A client that counts its retries or names its requests loses a stream: before it has begun, or in its middle."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gradwire.server.domain.rollouts import answers
+from gradwire.v1 import rollout_pb2 as pb
+from tests.rpc.rollouts import ABANDONED, DONE, Played, counted, path, send, statuses
+from tests.rpc.support import until
+
+KEYS: Any = [{}, {"idempotency-key": "of-all"}]
+
+
+def open_gate(gate: asyncio.Semaphore) -> None:
+    for _ in range(5):
+        gate.release()
+
+
+async def streamed_id(played: Played, rollout: pb.Rollout, headers: dict[str, str]) -> str:
+    status, text = await asyncio.wait_for(played.call(path(rollout), stream=True, headers=headers), 20)
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n")]
+    assert (status, lines[1:]) == (200, ["99", "98", "97", "[DONE]", ""])
+    return lines[0]
+
+
+@pytest.mark.parametrize("headers", KEYS)
+@pytest.mark.parametrize("ready", [False, True])
+async def test_a_stream_is_lost_before_it_begins(played: Played, ready: bool, headers: dict[str, str]) -> None:
+    played.engine.head_gate = asyncio.Semaphore(0)
+    (rollout,) = await played.open()
+    connection = await send(played, path(rollout), counted(0) | headers, stream=True)
+    await until(lambda: len(played.engine.calls) == 1)
+    connection.close()
+    await asyncio.sleep(0.05)
+    if ready:  # all of it is made before it is asked for again, or nothing
+        played.engine.head_gate.release()
+    await until(lambda: played.engine.ended == int(ready))
+    again = asyncio.ensure_future(streamed_id(played, rollout, counted(1) | headers))
+    await asyncio.sleep(0.05)
+    played.engine.head_gate.release()
+    assert await again == played.engine.calls[0].request_id
+    assert (await statuses(played, rollout), len(played.engine.calls)) == ([DONE], 1)
+
+
+async def test_a_stream_goes_out_and_nobody_reads_it(played: Played) -> None:
+    (rollout,) = await played.open()
+    shelf = played.served.app.rollouts.shelf("local").get(rollout.rollout_id)
+    connection = await send(played, path(rollout), counted(0), stream=True)
+    await until(lambda: bool(shelf.calls) and shelf.calls[-1].ended_at is not None)
+    connection.close()
+    assert await streamed_id(played, rollout, counted(1)) == played.engine.calls[0].request_id
+    assert await statuses(played, rollout) == [DONE]
+
+
+@pytest.mark.parametrize("headers", KEYS)
+async def test_a_stream_is_lost_in_its_middle(played: Played, headers: dict[str, str]) -> None:
+    """Without a key its place is free at once: OpenAI's clients do not retry what has begun."""
+    played.engine.gate = asyncio.Semaphore(1)
+    (rollout,) = await played.open()
+    body = {"prompt": "abc", "stream": True}
+    async with played.http.post(path(rollout), json=body, headers=counted(0) | headers) as response:
+        await response.content.readline()
+    if not headers:
+        await until(lambda: played.engine.ended == 1, timeout_s=5)
+    open_gate(played.engine.gate)
+    again = await streamed_id(played, rollout, counted(1) | headers)
+    assert (again == played.engine.calls[0].request_id) == bool(headers)
+    assert await statuses(played, rollout) == ([DONE] if headers else [ABANDONED, DONE])
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_a_stream_nobody_comes_back_for(played: Played, begins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "RETRY_WITHIN_S", 0.2)
+    played.engine.head_gate = asyncio.Semaphore(int(begins))
+    played.engine.gate = asyncio.Semaphore(int(begins))
+    (rollout,) = await played.open()
+    body = {"prompt": "abc", "stream": True}
+    post = played.http.post(path(rollout), json=body, headers=counted(0) | {"idempotency-key": "of-all"})
+    asking = asyncio.ensure_future(post.__aenter__())
+    await until(lambda: len(played.engine.calls) == 1)
+    if begins:
+        (await asking).close()
+    asking.cancel()
+    await asyncio.sleep(0.05)
+    for gate in (played.engine.head_gate, played.engine.gate):
+        open_gate(gate)  # it is made to its end; nobody has it
+    await until(lambda: played.engine.ended == 1)
+
+    async def abandoned() -> bool:
+        return await statuses(played, rollout) == [ABANDONED]
+
+    await until(abandoned, timeout_s=5)
+    assert played.served.app.rollouts.num_bytes == 1024 + 3 * 4 + 3 * 8  # the call and its tokens
