@@ -3,6 +3,7 @@
 - domain knows no gRPC and no protobuf: of ours it imports only itself, `errors`, `engines`' value modules
   (acting, base, sampling, scoring, training, weights, sharedmem), `tasks` and nothing that is made for one engine;
 - codec and rpc and http and observability know no torch, vLLM or DeepSpeed;
+- the HTTP doors do not know each other, and what they share knows none of them;
 - engines import neither domain nor rpc nor http, and of codec only `status`: a trainer's worker is a small
   gRPC server itself, and its errors travel as all others do;
 - losses and models import no other part, save values of engines;
@@ -114,6 +115,15 @@ def test_the_codec_does_not_know_the_doors() -> None:
 
 def test_the_doors_do_not_know_which_engines_there_are() -> None:
     assert_none(files("codec", "rpc", "http"), (f"{OURS}engines",), except_for=VALUES)
+
+
+def test_the_http_doors_do_not_know_each_other() -> None:
+    doors = {name: f"{OURS}http.{name}" for name in ("connect", "openai", "arena")}
+    shared = [file for file in files("http") if file.parent.name == "http"]
+    assert shared
+    assert_none(shared, tuple(doors.values()))
+    for name, door in doors.items():
+        assert_none(files(f"http/{name}"), tuple(doors.values()), except_for=(door,))
 
 
 def test_engines_know_nothing_of_the_server_around_them() -> None:

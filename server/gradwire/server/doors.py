@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gradwire.server.config import Settings
 from gradwire.server.http.arena.door import ArenaDoor
 from gradwire.server.http.arena.handlers import handlers
-from gradwire.server.http.connect.body import BodyLimits
+from gradwire.server.http.body import BodyLimits
 from gradwire.server.http.openai.door import OpenAiDoor
 from gradwire.server.http.openai.recording import Recorder
 from gradwire.server.http.server import Door

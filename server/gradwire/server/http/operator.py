@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gradwire.server.errors import GradwireError
-from gradwire.server.http.connect.negotiation import is_forwarded, peer_of
+from gradwire.server.http.headers import is_forwarded, peer_of
 from gradwire.server.rpc.interceptors.auth import Auth, is_same_host
 
 HealthFacts = Callable[[], tuple[bool, dict[str, str]]]

@@ -16,7 +16,6 @@ from uvicorn.server import ServerState
 
 from gradwire.server.addresses import split_address
 from gradwire.server.config import TlsSettings
-from gradwire.server.http.connect.door import ConnectDoor
 from gradwire.server.http.delivery import SCOPE_KEY, Delivery, unread
 
 _HEAD_S = 30.0  # seconds for the head of a request
@@ -93,17 +92,21 @@ class PatientProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-class Door(Protocol):
+class Application(Protocol):
+    """An ASGI application that can be closed."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+
+    async def close(self) -> None:
+        """End the calls that are still under way."""
+
+
+class Door(Application, Protocol):
     """An API of its own, by its paths."""
 
     def serves(self, path: str) -> bool:
         """Whether a path is one of its own, or looks like it."""
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request, as an ASGI application does."""
-
-    async def close(self) -> None:
-        """End the calls that are still under way."""
 
 
 class HttpServer:
@@ -113,7 +116,7 @@ class HttpServer:
     """
 
     def __init__(
-        self, door: ConnectDoor, pages: Sequence[BaseRoute], tls: TlsSettings | None, others: Sequence[Door] = ()
+        self, door: Application, pages: Sequence[BaseRoute], tls: TlsSettings | None, others: Sequence[Door] = ()
     ) -> None:
         """`door` gets what is nobody else's."""
         self._door = door

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from enum import Enum, auto
 from typing import Any
 
-from gradwire.server.http.connect.body import Body
+from gradwire.server.http.body import Body
 
 _LAST_WORDS_S = 1.0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gradwire.server.errors import GradwireError
 from gradwire.server.http.arena.errors import STREAM_ERROR, body_of, headers_of, marker_of, status_of
-from gradwire.server.http.connect.replies import Send
+from gradwire.server.http.asgi import Send
 
 Headers = Iterable[tuple[bytes, bytes]]
 

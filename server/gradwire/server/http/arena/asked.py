@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.http.arena.paths import Route, Target
 from gradwire.server.http.arena.requests import parsed
-from gradwire.server.http.connect import negotiation
-from gradwire.server.http.connect.body import Body
+from gradwire.server.http.body import Body
+from gradwire.server.http.headers import announced_length
 from gradwire.server.http.json_body import off_loop
 from gradwire.server.rpc.interceptors.step import Call
 
@@ -36,12 +36,12 @@ class Asked:
 
     async def read(self, parse: Callable[[Mapping[str, Any]], T]) -> T:
         """The body, as `parse` makes it of a JSON object."""
-        data = await self.body.whole(negotiation.announced_length(self.call.metadata))
+        data = await self.body.whole(announced_length(self.call.metadata))
         return await off_loop(len(data), lambda: parsed(data, parse))
 
     async def no_body(self) -> None:
         """Read what should be nothing: only then it is known when the caller leaves."""
-        await self.body.whole(negotiation.announced_length(self.call.metadata))
+        await self.body.whole(announced_length(self.call.metadata))
 
     def parameters(self, *known: str) -> dict[str, str]:
         """Of the query; raises InvalidArgument for what is not known."""

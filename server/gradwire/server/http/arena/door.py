@@ -11,9 +11,9 @@ from gradwire.server.http.arena.asked import Asked
 from gradwire.server.http.arena.errors import in_wire_terms
 from gradwire.server.http.arena.handlers import Handler
 from gradwire.server.http.arena.paths import Route, looks_like_ours, method_name, target_of
-from gradwire.server.http.connect import negotiation
-from gradwire.server.http.connect.body import Body, BodyLimits
-from gradwire.server.http.connect.replies import Send
+from gradwire.server.http.asgi import Send
+from gradwire.server.http.body import Body, BodyLimits
+from gradwire.server.http.headers import is_forwarded, names_this_host, peer_of
 from gradwire.server.http.refusals import foreign_name, wrong_verb
 from gradwire.server.http.works import Ending, Works
 from gradwire.server.rpc.interceptors.errors import shown
@@ -48,14 +48,14 @@ class ArenaDoor:
         target = target_of(scope["path"])
         if target is None:
             await answer.fail(_no_such_path(scope["path"]))
-        elif not self._guarded and not negotiation.names_this_host(headers):
+        elif not self._guarded and not names_this_host(headers):
             await answer.fail(foreign_name())
         elif (route := target.routes.get(scope["method"])) is None:
             verbs = ", ".join(target.routes)
             await answer.fail(wrong_verb(verbs), status=405, headers=[(b"allow", verbs.encode())])
         else:
-            peer = negotiation.peer_of(scope.get("client"))
-            call = Call(method_name(route), peer, headers, forwarded=negotiation.is_forwarded(headers))
+            peer = peer_of(scope.get("client"))
+            call = Call(method_name(route), peer, headers, forwarded=is_forwarded(headers))
             body = Body(receive, limit=self._limits.max_bytes, patience_s=self._limits.patience_s, gzipped=False)
             asked = Asked(route, target, call, body, scope["scheme"], scope["query_string"])
             if await self._works.run(self._work(asked, answer), body) is not Ending.OWN:

@@ -8,7 +8,7 @@ from typing import Any
 from google.rpc import code_pb2
 
 from gradwire.server.errors import FieldViolation, GradwireError, InvalidArgument, NotFound
-from gradwire.server.http.connect.failures import http_status
+from gradwire.server.http.status import http_status
 
 STREAM_ERROR = "\n[ERROR: "
 """Begins a part of a streamed reply that says why the reply ends here."""

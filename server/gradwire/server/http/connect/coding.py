@@ -8,19 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import struct
-import zlib
 from typing import Any, Protocol
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
-from gradwire.server.errors import InvalidArgument, ResourceExhausted, Unimplemented
+from gradwire.server.errors import InvalidArgument
 from gradwire.server.rpc.interceptors.errors import not_a_message
 
-COMPRESSED = 0x01
-END_OF_STREAM = 0x02
-PREFIX = struct.Struct(">BI")  # flags and length of an envelope
 _LONG_PROTO = 4 << 20  # bytes; reading or writing more than this would hold up the event loop
 _LONG_JSON = 128 << 10
 
@@ -120,48 +115,6 @@ async def decode(coding: Coding, data: bytes, kind: type[Message]) -> Message:
     return coding.decode(data, kind)
 
 
-def envelope(data: bytes, flags: int = 0) -> bytes:
-    """Bytes with their flags and length in front."""
-    return PREFIX.pack(flags, len(data)) + data
-
-
 def json_bytes(value: Any) -> bytes:
     """Compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def too_large(size: int | None, limit: int) -> ResourceExhausted:
-    """A message above the server's cap. `size` in bytes where it is known."""
-    has = f"has {size} bytes" if size is not None else "has more bytes than that"
-    return ResourceExhausted(
-        "MESSAGE_TOO_LARGE",
-        f"the message {has}; this server takes at most {limit} in one (limits.max_message_bytes). "
-        "Send a large batch in chunks with TrainingService.UploadBatch",
-    )
-
-
-def check_encoding(name: str) -> bool:
-    """Whether bytes are gzipped; raises Unimplemented for any other compression."""
-    if name in ("", "identity"):
-        return False
-    if name == "gzip":
-        return True
-    raise Unimplemented("UNKNOWN_COMPRESSION", f"compression {name!r} is not known here; send identity or gzip")
-
-
-async def inflate(data: bytes, limit: int) -> bytes:
-    """gzip undone, never to more than `limit` bytes."""
-    return await asyncio.to_thread(_inflate, data, limit)
-
-
-def _inflate(data: bytes, limit: int) -> bytes:
-    machine = zlib.decompressobj(wbits=31)
-    try:
-        plain = machine.decompress(data, limit + 1)
-    except zlib.error as error:
-        raise InvalidArgument.at("", f"the body is no gzip: {error}", reason="NOT_GZIP") from None
-    if len(plain) > limit:
-        raise too_large(None, limit)
-    if not machine.eof:
-        raise InvalidArgument.at("", "the gzipped body breaks off", reason="NOT_GZIP")
-    return plain

@@ -21,13 +21,17 @@ from gradwire.server.errors import (
     Unimplemented,
     draining,
 )
+from gradwire.server.http.asgi import Send
+from gradwire.server.http.body import Body
+from gradwire.server.http.compression import check_encoding
 from gradwire.server.http.connect import negotiation
-from gradwire.server.http.connect.body import Body
-from gradwire.server.http.connect.coding import check_encoding, decode
+from gradwire.server.http.connect.coding import decode
 from gradwire.server.http.connect.context import CallAbortedError, HttpContext
+from gradwire.server.http.connect.envelopes import messages
 from gradwire.server.http.connect.methods import Method, MethodTable
 from gradwire.server.http.connect.negotiation import Form
-from gradwire.server.http.connect.replies import Reply, Send, send_failure
+from gradwire.server.http.connect.replies import Reply, send_failure
+from gradwire.server.http.headers import announced_length, content_type, is_forwarded, names_this_host, peer_of
 from gradwire.server.http.refusals import foreign_name
 from gradwire.server.http.works import Ending, Works
 from gradwire.server.rpc.interceptors.errors import method_not_served, status_of
@@ -55,18 +59,18 @@ class ConnectDoor:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if method is None:
             await send_failure(send, to_status(method_not_served(scope["path"])), http=404)
-        elif not self._guarded and not negotiation.names_this_host(headers):
+        elif not self._guarded and not names_this_host(headers):
             await send_failure(send, to_status(foreign_name()))
         elif scope["method"] != "POST":
             await send_failure(send, to_status(_only_post()), http=405, headers=((b"allow", b"POST"),))
-        elif (form := negotiation.forms(method).get(negotiation.content_type(headers))) is None:
+        elif (form := negotiation.forms(method).get(content_type(headers))) is None:
             types = ", ".join(negotiation.forms(method))
             await send_failure(
                 send, to_status(_wrong_type(method, types)), http=415, headers=((b"accept-post", types.encode()),)
             )
         else:
-            peer = negotiation.peer_of(scope.get("client"))
-            call = Call(method.path, peer, headers, forwarded=negotiation.is_forwarded(headers))
+            peer = peer_of(scope.get("client"))
+            call = Call(method.path, peer, headers, forwarded=is_forwarded(headers))
             await self._answer(method, call, form, receive, form.reply(send, form.coding))
 
     async def _answer(self, method: Method, call: Call, form: Form, receive: Any, reply: Reply) -> None:
@@ -113,12 +117,12 @@ class ConnectDoor:
     async def _single(self, method: Method, call: Call, form: Form, body: Body) -> Message:
         """The only message of a request."""
         if not form.enveloped:
-            data = await body.whole(negotiation.announced_length(call.metadata))
+            data = await body.whole(announced_length(call.metadata))
             return await decode(form.coding, data, method.request)
-        messages = [message async for message in _decoded(method, form, body, most=1)]
-        if not messages:
+        found = [message async for message in _decoded(method, form, body, most=1)]
+        if not found:
             raise InvalidArgument.at("", "the body holds no envelope; this method takes one", reason="BAD_ENVELOPE")
-        return messages[0]
+        return found[0]
 
     async def close(self) -> None:
         """End the calls that are still under way."""
@@ -127,7 +131,7 @@ class ConnectDoor:
 
 async def _decoded(method: Method, form: Form, body: Body, most: int | None = None) -> AsyncIterator[Message]:
     count = 0
-    async for data in body.messages():
+    async for data in messages(body):
         count += 1
         if most is not None and count > most:
             raise InvalidArgument.at("", f"the body holds more than {most} envelope", reason="BAD_ENVELOPE")

@@ -1,4 +1,4 @@
-"""A google.rpc.Status as Connect writes it: a word for the code, an HTTP status, details in base64."""
+"""A google.rpc.Status as Connect writes it: a word for the code, details in base64."""
 
 from __future__ import annotations
 
@@ -12,30 +12,6 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2, error_details_pb2, status_pb2  # error_details_pb2 puts the details into the pool
 
 assert error_details_pb2.DESCRIPTOR
-
-_HTTP = {
-    "CANCELLED": 499,
-    "UNKNOWN": 500,
-    "INVALID_ARGUMENT": 400,
-    "DEADLINE_EXCEEDED": 504,
-    "NOT_FOUND": 404,
-    "ALREADY_EXISTS": 409,
-    "PERMISSION_DENIED": 403,
-    "RESOURCE_EXHAUSTED": 429,
-    "FAILED_PRECONDITION": 400,
-    "ABORTED": 409,
-    "OUT_OF_RANGE": 400,
-    "UNIMPLEMENTED": 501,
-    "INTERNAL": 500,
-    "UNAVAILABLE": 503,
-    "DATA_LOSS": 500,
-    "UNAUTHENTICATED": 401,
-}
-
-
-def http_status(code: int) -> int:
-    """HTTP status of a gRPC code."""
-    return _HTTP[code_pb2.Code.Name(code)]
 
 
 def error_json(status: status_pb2.Status) -> dict[str, Any]:

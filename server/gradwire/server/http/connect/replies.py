@@ -6,16 +6,15 @@ A reply is written by one task at a time, and every reply ends exactly once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from google.protobuf.message import Message
 from google.rpc import status_pb2
 
-from gradwire.server.http.connect.coding import END_OF_STREAM, Coding, encode, envelope, json_bytes
-from gradwire.server.http.connect.failures import error_json, http_status
-
-Send = Callable[[Any], Awaitable[None]]
+from gradwire.server.http.asgi import Send
+from gradwire.server.http.connect.coding import Coding, encode, json_bytes
+from gradwire.server.http.connect.envelopes import END_OF_STREAM, envelope
+from gradwire.server.http.connect.failures import error_json
+from gradwire.server.http.status import http_status
 
 
 class Reply(ABC):

@@ -15,10 +15,10 @@ from gradwire.server.domain.registry import SamplingJob
 from gradwire.server.domain.sampling import cache_salt
 from gradwire.server.engines.openai import Endpoint, OpenAiCall
 from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, draining
-from gradwire.server.http.connect import negotiation
-from gradwire.server.http.connect.body import Body, BodyLimits
-from gradwire.server.http.connect.replies import Send
+from gradwire.server.http.asgi import Send
+from gradwire.server.http.body import Body, BodyLimits
 from gradwire.server.http.delivery import SCOPE_KEY, Delivery
+from gradwire.server.http.headers import announced_length, is_forwarded, names_this_host, peer_of
 from gradwire.server.http.json_body import check_escapes, json_object, off_loop
 from gradwire.server.http.openai.errors import body_of, headers_of, status_of
 from gradwire.server.http.openai.paths import Target, rollout_of, target_of
@@ -61,7 +61,7 @@ class OpenAiDoor:
         target = target_of(scope["path"])
         if target is None:
             await reply.fail(_no_such_path(scope["path"]))
-        elif not self._guarded and not negotiation.names_this_host(headers):
+        elif not self._guarded and not names_this_host(headers):
             await reply.fail(foreign_name())
         elif scope["method"] != target.verb:
             await reply.fail(wrong_verb(target.verb), status=405)
@@ -69,8 +69,8 @@ class OpenAiDoor:
             await self._answer(target, scope, headers, receive, reply)
 
     async def _answer(self, target: Target, scope: Any, headers: dict[str, str], receive: Any, reply: _Answer) -> None:
-        peer = negotiation.peer_of(scope.get("client"))
-        call = Call(target.method, peer, headers, forwarded=negotiation.is_forwarded(headers))
+        peer = peer_of(scope.get("client"))
+        call = Call(target.method, peer, headers, forwarded=is_forwarded(headers))
         body = Body(receive, limit=self._limits.max_bytes, patience_s=self._limits.patience_s, gzipped=False)
         query = scope.get("query_string", b"")
         if await self._works.run(self._work(target, call, body, reply, query), body) is not Ending.OWN:
@@ -81,7 +81,7 @@ class OpenAiDoor:
             async with self._chain.around(call):
                 rollout_id = rollout_of(target, call.metadata, query)
                 job, rollout = self._recorder.place(rollout_id, target.job_id, current_caller())
-                data = await body.whole(negotiation.announced_length(call.metadata))
+                data = await body.whole(announced_length(call.metadata))
                 if target.endpoint is None:
                     await reply.json(_models(job, target))
                     return

@@ -8,7 +8,7 @@ from typing import Any
 from google.rpc import code_pb2
 
 from gradwire.server.errors import GradwireError, InvalidArgument, NotFound
-from gradwire.server.http.connect.failures import http_status
+from gradwire.server.http.status import http_status
 
 _TYPES = {
     400: "invalid_request_error",
