@@ -81,6 +81,13 @@ def test_settings_in_the_docs_are_settings() -> None:
     assert Settings(**tomllib.loads(text)).deployments["helper"].params.max_tokens == 200
 
 
+def test_what_to_install_is_said_so_that_it_works_from_a_clone() -> None:
+    """No package index has gradwire, so `pip install gradwire[...]` finds nothing."""
+    files = [path for part in ("client_py", "server", "examples") for path in (ROOT / part).rglob("*.py")]
+    wrong = [path for path in PAGES + files if re.search(r"pip install [\"']?gradwire\b", path.read_text())]
+    assert not wrong
+
+
 def prose(page: Path) -> str:
     """A page without its blocks of code."""
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import random
 import re
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import reasoning_gym
+with warnings.catch_warnings():
+    # cellpylib, which reasoning-gym imports, compares strings with "is". Python says so when it compiles it: at the
+    # first demo on a machine, where it reads like a fault of the demo's.
+    warnings.filterwarnings("ignore", category=SyntaxWarning, module=r".*[/\\.]cellpylib[/\\.]")
+    import reasoning_gym
 
 SYSTEM = "Answer with a number only."
 NUMBER = re.compile(r"-?\d+")

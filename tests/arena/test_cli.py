@@ -222,6 +222,28 @@ def test_with_json_an_error_is_an_object_on_stderr(cli: Cli, fake: FakeAgent, tm
     assert cli("generate", "--json", "--prompt", "hi")[::2] == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["agent", "generate", "--json", "--jsn"], "unrecognized arguments: --jsn"),
+        (["token", "create", "--tenant", "me", "--scope", "train", "--js"], "invalid choice: 'train'"),
+        (["job", "destroy", "--json"], "arguments are required: ID"),
+        (["deplo", "--json"], "invalid choice: 'deplo'"),
+    ],
+)
+def test_with_json_a_command_line_that_cannot_be_read_is_an_object(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    out, err = capsys.readouterr()
+    error = json.loads(err)["error"]
+    assert (ended.value.code, out, error["status"]) == (2, "", None) and said in error["message"]
+    with pytest.raises(SystemExit) as ended:  # without it, as argparse says it
+        main([argument for argument in arguments if not argument.startswith("--js")] + ["--no", "--", "--json"])
+    assert ended.value.code == 2 and capsys.readouterr().err.startswith("usage: gradwire")
+
+
 def test_a_table_for_a_person_cuts_nothing_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     for installed in (True, False):

@@ -203,4 +203,4 @@ import gradwire.client
 gradwire.client.AsyncClient("http://localhost:1")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "pip install 'gradwire[http]'" in done.stderr
+    assert "pip install -e '.[http]'" in done.stderr

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -89,3 +94,16 @@ def _prompt(prompt: list[int], completions: list[list[int]]) -> PromptResult:
 
 def _result(results: list[PromptResult]) -> GenerateResult:
     return GenerateResult(tuple(results), SamplingParams(), Usage(0, 0, 0))
+
+
+def test_of_warnings_only_the_known_ones_of_a_dependency_are_not_shown(tmp_path: Path) -> None:
+    for name, source in {"cellpylib": "", "cellpylib.rules": "", "reasoning_gym": "import cellpylib.rules\n"}.items():
+        file = tmp_path / name.replace(".", "/") / "__init__.py"
+        file.parent.mkdir()
+        file.write_text(f"{source}memoize = 'a'\nmemoize is 'b'\n")
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2] / "examples")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-c", "import demo.task"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "SyntaxWarning" in done.stderr, done.stderr
+    assert "reasoning_gym" in done.stderr and "cellpylib" not in done.stderr

@@ -76,4 +76,7 @@ def check_transport(address: Address) -> None:
         from importlib.util import find_spec
 
         if find_spec("aiohttp") is None:
-            raise ImportError(f"{address.shown} takes aiohttp: pip install 'gradwire[http]'")
+            raise ImportError(
+                f"{address.shown} takes aiohttp, which is not installed: "
+                "in gradwire's source folder, pip install -e '.[http]'"
+            )

@@ -138,6 +138,9 @@ def _ray() -> ModuleType:
     try:
         import ray
     except ImportError as error:
-        raise ImportError('comm_protocol="ray" needs Ray: pip install "gradwire[ray]"') from error
+        raise ImportError(
+            'comm_protocol="ray" needs Ray, which is not installed: '
+            "in gradwire's source folder, pip install -e '.[ray]'"
+        ) from error
     module: ModuleType = ray
     return module

@@ -63,7 +63,7 @@ class Agent:
 
         Args:
             endpoint: the server and the deployment's name: "grpc://HOST:PORT/NAME", "grpcs://..." (TLS),
-                "http://..." or "https://..." (pip install 'gradwire[http]'). Without a name: the only deployment.
+                "http://..." or "https://..." (it takes aiohttp, the extra `http`). Without a name: the only deployment.
             api_key: a person's token. Default ARENA_API_KEY, then GRADWIRE_TOKEN.
             org_key: an organisation's token, with `external_user_id`. Default ARENA_ORG_KEY.
             external_user_id: whom the organisation's token acts for. Default ARENA_EXTERNAL_USER_ID.

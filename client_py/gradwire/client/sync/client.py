@@ -44,7 +44,7 @@ class Client:
         """Opens nothing yet: the first call connects.
 
         `address` is "host:port", "grpc://host:port", "grpcs://host:port" (TLS) or "unix:///path"; or, for the server's
-        HTTP door, "http://host:port" or "https://host:port" (the same calls; pip install 'gradwire[http]'). Default
+        HTTP door, "http://host:port" or "https://host:port" (the same calls; takes the extra `http`). Default
         GRADWIRE_ADDRESS, then 127.0.0.1:50051. `token` is sent as a bearer token; default GRADWIRE_TOKEN;
         ValueError when it would travel to another machine in the clear. `tls` names certificates. `timeout`
         is the deadline of each call that names none, in seconds (None: no deadline). `max_message_bytes` is

@@ -5,11 +5,12 @@ with `add_arguments(parser)` and `run(args) -> int`, imported only when it is th
 --help` answers at once, and a client-only install can print it.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+
+from gradwire.server.cli.usage import Parser, UsageError, refuse, wants_json
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gradwire.server.cli.serve", "run the server"),
@@ -30,9 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it logs each failed handshake, which we tell in our own words
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked_for = next((argument for argument in arguments if not argument.startswith("-")), None)
-    parser = argparse.ArgumentParser(
-        prog="gradwire", description="Sample with vLLM and train with DeepSpeed over gRPC."
-    )
+    for_programs = wants_json(arguments)
+    parser = Parser(prog="gradwire", description="Sample with vLLM and train with DeepSpeed over gRPC.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (module_name, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
@@ -40,10 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 module = import_module(module_name)
             except ModuleNotFoundError as error:
-                return missing_package(name, error)
+                return missing_package(name, error, for_programs=for_programs)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
-    parsed = parser.parse_args(arguments)
+    try:
+        parsed = parser.parse_args(arguments)
+    except UsageError as error:
+        refuse(error, for_programs=for_programs)
     try:
         code: int = parsed.run(parsed)
         sys.stdout.flush()
@@ -54,13 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def missing_package(command: str, error: ModuleNotFoundError) -> int:
+def missing_package(command: str, error: ModuleNotFoundError, *, for_programs: bool = False) -> int:
     """Says what a client-only install lacks for this command; the exit code. A missing module of ours is a bug."""
     if error.name is None or error.name.startswith("gradwire"):
         raise error
-    print(
-        f"gradwire {command} needs the package {error.name}, which the client alone does not bring. "
-        'Install the server: pip install "gradwire[cpu]" or pip install "gradwire[gpu]"',
-        file=sys.stderr,
-    )
+    from gradwire.client.reporting import report
+
+    text = f"it needs the package {error.name}, which the client alone does not bring. "
+    text += "Install the server: in gradwire's source folder, make setup, or GRADWIRE_EXTRAS=gpu make setup"
+    report(command, error, text, for_programs=for_programs)
     return 1

@@ -52,6 +52,6 @@ def _quantisation_reader_is_there() -> None:
     missing = [name for name in ("torch", "transformers", "gguf", "accelerate") if find_spec(name) is None]
     if missing:
         raise RecipeError(
-            f"building smollm2 needs {', '.join(missing)}: install the engines' extra, "
-            'pip install "gradwire[cpu]" or pip install "gradwire[gpu]"'
+            f"building smollm2 needs {', '.join(missing)}, which come with the engines: in gradwire's source folder, "
+            "make setup, or GRADWIRE_EXTRAS=gpu make setup"
         )

@@ -24,6 +24,7 @@ async def load_policy(path: Path) -> ActingEngine:
             raise
         raise FailedPrecondition(
             "POLICIES_NOT_INSTALLED",
-            "this server was installed without what serves policies: pip install 'gradwire[policy]'",
+            "this server was installed without what serves policies: in gradwire's source folder, "
+            "pip install -e '.[policy]'",
         ) from error
     return await PolicyEngine.load(path)
