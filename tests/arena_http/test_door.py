@@ -108,6 +108,7 @@ async def test_only_the_status_takes_no_credential(guarded: Door) -> None:
         if path.startswith("/deployments/"):
             status, found, _ = await guarded.ask(path, body, secret=SECRETS["admin"])
             assert (status, found["code"]) == (403, "missing_scope"), path
+            assert "needs the scope INFERENCE; whoever has the scope admin makes one:" in found["detail"]
     assert guarded.served.engines.samplers[0].requests == []
     deploy = {"experiment_name": "iris"}
     status, found, _ = await guarded.ask("/api/cli/v1/inference/deploy", deploy, secret=SECRETS["reader"])

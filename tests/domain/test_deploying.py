@@ -273,3 +273,21 @@ async def test_what_the_settings_deploy_anew_is_not_made_twice() -> None:
     assert later.engines == [] and later.deployments.all() == []
     await later.deployer.restore()
     assert later.deployments.find("p").version == 1
+
+
+async def test_the_log_says_what_the_settings_replace(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gradwire")
+    one = World()
+    await create(one.jobs, SAMPLER)
+    source = LanguageModel(job_id=1, system_prompt="Be brief.", params={"temperature": 0.2})
+    await one.deployer.deploy(ALICE, "p", source)
+    for start in range(2):
+        later = World(one.store)
+        await later.deployer.restore(without={"p"})
+        await later.deployer.deploy(ALICE, "p", PolicyBundle("b", True), replacing=True, configured=True)
+        record = caplog.records[-1]
+        text = f"deployed p, version {start + 2}: bundle b, deterministic"
+        if not start:  # the second time nothing is lost
+            text += ", in place of version 1: language model (of sampling job 1, system prompt of 9 characters, "
+            text += "temperature=0.2) (kept no longer: this server's settings have the name)"
+        assert (record.getMessage(), record.levelname) == (text, "INFO" if start else "WARNING")

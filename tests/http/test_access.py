@@ -23,6 +23,7 @@ PROMPT = b'{"prompts": [{"text": "abc"}]}'
 TOKENS = [
     {"name": "sampler", "sha256": hashlib.sha256(b"secret").hexdigest(), "scopes": ["INFERENCE"], "tenant": "blue"},
 ]
+MAKES_ONE = "whoever has the scope admin makes one: gradwire token create --tenant blue --user sampler --scope {}"
 
 
 @pytest.mark.parametrize("header", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic secret"}])
@@ -44,6 +45,7 @@ async def test_a_token_names_its_tenant_and_has_its_scopes(tmp_path: Path, monke
         assert (served.engines.samplers[0].requests[-1].cache_salt or "").startswith("blue\0")
         answer = await post(served, "/gradwire.v1.JobService/ListJobs", b"{}", JSON, header)
         assert (answer.status, answer.reason) == (403, "MISSING_SCOPE")
+        assert MAKES_ONE.format("inference --scope training") in answer.error["message"]
 
 
 @pytest.mark.parametrize(("headers", "same"), [({}, True), ({"x-forwarded-for": "127.0.0.1"}, False)])

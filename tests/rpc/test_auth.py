@@ -12,7 +12,7 @@ from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gradwire.server.rpc.interceptors.auth import is_same_host
-from gradwire.v1 import admin_pb2, job_pb2, sampling_pb2, training_pb2
+from gradwire.v1 import admin_pb2, deployment_pb2, job_pb2, sampling_pb2, training_pb2
 from tests.rpc.support import Served, failure, serving, text_prompt
 
 SECRETS = {"alice": "secret-of-alice", "bob": "secret-of-bob", "reader": "secret-of-reader", "admin": "secret-of-admin",
@@ -48,6 +48,7 @@ async def test_without_a_token_nothing_is_served(guarded: Served) -> None:
         metadata = aio.Metadata(("authorization", header)) if header else None
         failed = await failure(guarded.sampling.Generate(GENERATE, metadata=metadata))
         assert (failed.code, failed.reason) == (StatusCode.UNAUTHENTICATED, "TOKEN_MISSING")
+        assert "gradwire token create --tenant NAME" in failed.text
 
 
 async def test_an_unknown_token_is_refused(guarded: Served) -> None:
@@ -76,6 +77,12 @@ async def test_a_scope_opens_its_services_and_no_others(guarded: Served) -> None
         failed = await failure(call)
         assert (failed.code, failed.reason) == (StatusCode.PERMISSION_DENIED, "MISSING_SCOPE")
         assert failed.metadata["scope"] in failed.text
+        assert f"--scope {failed.metadata['scope'].lower()}" in failed.text
+    listing = deployment_pb2.ListDeploymentsRequest()
+    failed = await failure(guarded.deployments.ListDeployments(listing, metadata=bearer(SECRETS["trainer"])))
+    assert failed.metadata["scope"] == "INFERENCE"  # the lesser of the two that open it
+    made = "gradwire token create --tenant trainer --user trainer --scope inference --scope training"
+    assert failed.text.endswith(made)
 
 
 async def test_health_and_capabilities_are_open(guarded: Served) -> None:

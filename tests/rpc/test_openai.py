@@ -51,6 +51,7 @@ async def test_a_token_is_asked_for_as_openai_does(guarded_door: tuple[Served, a
     assert "nobody" not in error["message"]
     status, error, _ = await error_of(session, headers={"authorization": f"Bearer {SECRETS['admin']}"})
     assert (status, error["type"], error["code"]) == (403, "permission_error", "missing_scope")
+    assert "needs the scope INFERENCE; whoever has the scope admin makes one:" in error["message"]
     async with session.get("/v1/models") as response:
         assert response.status == 401
     assert served.engines.samplers[0].openai.bodies == []

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from gradwire.server.domain.caller import LOCAL_CALLER, Caller
 from gradwire.server.domain.credentials import TokenKind, TokenRecord, TokenStore, matches, now, token_id_of
+from gradwire.server.domain.token_advice import any_token
 from gradwire.server.errors import Unauthenticated
 
 log = logging.getLogger(__name__)
@@ -82,11 +83,13 @@ class Authenticator:
         token_id = token_id_of(secret)
         record = None if token_id is None else await self._find(token_id)
         if record is None or not matches(record, secret):
-            raise Unauthenticated("TOKEN_UNKNOWN", "this token is not known here; is it whole, and of this server?")
+            raise Unauthenticated(
+                "TOKEN_UNKNOWN", f"this token is not known here; is it whole, and of this server? If not, {any_token()}"
+            )
         if record.revoked_at is not None:
-            raise Unauthenticated("TOKEN_REVOKED", "this token was revoked; ask for a new one")
+            raise Unauthenticated("TOKEN_REVOKED", f"this token was revoked; {any_token()}")
         if record.expires_at is not None and record.expires_at <= now():
-            raise Unauthenticated("TOKEN_EXPIRED", "this token has expired; ask for a new one")
+            raise Unauthenticated("TOKEN_EXPIRED", f"this token has expired; {any_token()}")
         return Caller(record.tenant, record.token_id, record.scopes, user=_user(record, external_user_id))
 
     def _of_settings(self, secret: str) -> Caller | None:
@@ -119,7 +122,7 @@ def _secret(authorization: str | None) -> str:
         raise Unauthenticated(
             "TOKEN_MISSING",
             "this server wants a token: send 'authorization: Bearer TOKEN' (the Python client: token=, or "
-            "GRADWIRE_TOKEN); the first one was shown when the server first started",
+            f"GRADWIRE_TOKEN). The first one was shown when the server first started; {any_token()}",
         )
     return secret
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.server.domain.caller import LOCAL_CALLER, Caller
-from gradwire.server.domain.deployment_records import DeploymentRecord, DeploymentStore, failed, record_of
+from gradwire.server.domain.deployment_records import DeploymentRecord, DeploymentStore, change, failed, record_of
 from gradwire.server.domain.deployments import (
     Deployment,
     DeploymentKind,
@@ -146,7 +146,8 @@ class Deployer:
                 await self._retire(made)
                 raise
             self._retire_later(self._deployments.put(made))
-        log.info("deployed %s, version %d", deployment_id, made.version)
+        kept_no_longer = configured and before is not None and before.source is not None
+        log.log(logging.WARNING if kept_no_longer else logging.INFO, "%s", change(made, before))
         return made
 
     async def _undeploy(self, deployment_id: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -84,3 +85,27 @@ def failed(record: DeploymentRecord, source: Source, reason: str) -> Deployment:
         deployed_at=record.deployed_at,
         error=reason,
     )
+
+
+def change(made: Deployment, before: DeploymentRecord | None) -> str:
+    """For the log: what answers now, and what it replaces. A system prompt is not for the log."""
+    text = f"deployed {made.deployment_id}, version {made.version}: {_words(made.source)}"
+    if before is None or before.source is None:
+        return text
+    text += f", in place of version {before.version}: {_words(before.source)}"
+    if made.configured:
+        text += " (kept no longer: this server's settings have the name)"
+    return text
+
+
+def _words(source: Source) -> str:
+    if not isinstance(source, LanguageModel):
+        chosen = {None: "", True: ", deterministic", False: ", not deterministic"}[source.deterministic]
+        return f"bundle {source.bundle}{chosen}"
+    parts = [
+        f"of sampling job {source.job_id}" if source.job_id else "the server's own",
+        f"follows training job {source.training_job_id}" if source.training_job_id else "",
+        f"system prompt of {len(source.system_prompt)} characters" if source.system_prompt else "",
+        *(f"{name}={reprlib.repr(value)}" for name, value in source.params.items()),
+    ]
+    return f"language model ({', '.join(filter(None, parts))})"

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from gradwire.server.domain.authentication import CACHE_S, EXTERNAL_USER_HEADER, Authenticator
 from gradwire.server.domain.caller import ANONYMOUS, Caller, set_caller
+from gradwire.server.domain.token_advice import with_scope
 from gradwire.server.errors import PermissionDenied
 from gradwire.server.rpc.interceptors.step import Call, Step
 
@@ -59,6 +60,11 @@ def is_same_host(peer: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
+def _missing_scope(method: str, caller: Caller, scope: str) -> PermissionDenied:
+    text = f"this token may not call {method}: it needs the scope {scope}; {with_scope(caller, scope)}"
+    return PermissionDenied("MISSING_SCOPE", text, metadata={"scope": scope})
+
+
 class Auth(Step):
     """The scopes of services, for callers that the authenticator knows."""
 
@@ -85,12 +91,9 @@ class Auth(Step):
             return ANONYMOUS
         caller = await self.identify(call.metadata)
         scope = _METHOD_SCOPES.get(call.method) or _SCOPES.get(call.service, "ADMIN")
-        if not public and scope not in caller.scopes and _ALSO.get(call.method) not in caller.scopes:
-            raise PermissionDenied(
-                "MISSING_SCOPE",
-                f"this token may not call {call.method}; it needs the scope {scope}",
-                metadata={"scope": scope},
-            )
+        also = _ALSO.get(call.method)
+        if not public and scope not in caller.scopes and also not in caller.scopes:
+            raise _missing_scope(call.method, caller, also or scope)
         return caller
 
     @property
