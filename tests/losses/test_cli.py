@@ -41,7 +41,7 @@ def test_all_worked_cases_agree(file: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_case_in_the_documentation_agrees(tmp_path: Path) -> None:
-    page = (HERE.parents[1] / "docs" / "training.md").read_text()
+    page = (HERE.parents[1] / "docs" / "own_losses.md").read_text()
     (case,) = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert main(["losses", "check", written(tmp_path, case)]) == 0
 
@@ -151,7 +151,7 @@ def test_an_installed_loss_is_listed_and_checked(tmp_path: Path) -> None:
 
 
 def test_the_loss_in_the_documentation_can_be_installed(tmp_path: Path) -> None:
-    page = (HERE.parents[1] / "docs" / "training.md").read_text()
+    page = (HERE.parents[1] / "docs" / "own_losses.md").read_text()
     (module,) = re.findall(r"^```python\n([^`]*LossConfig.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (project,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "my_losses.py").write_text(module)

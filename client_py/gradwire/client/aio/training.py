@@ -77,7 +77,7 @@ class AsyncTraining:
 
         `batch` is a TrainingBatch, a dict of its columns, or a batch that was uploaded (or its id); a large
         one goes by shared memory or is uploaded by itself. `loss` is a name of the server's registry, the
-        job's own by default, and `loss_config` its options (docs/training.md), over those of the job where no loss is
+        job's own by default, and `loss_config` its options (docs/losses.md), over those of the job where no loss is
         named. `return_outputs` brings log-probs and entropies along, in the batch's layout. The call is applied once
         however often it is sent: under `request_id`, or a fresh one. Calls with a `sequence_number` (from 1) are
         applied in that order.

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Evaluates each case of a JSON file: loss, and gradient by the logits. A line a case; the exit "
         "code is 1 when one is missed, 2 when the file cannot be used.",
     )
-    check.add_argument("file", type=Path, help="JSON file of cases (the format: docs/training.md)")
+    check.add_argument("file", type=Path, help="JSON file of cases (the format: docs/own_losses.md)")
     check.add_argument(
         "--tolerance",
         type=_tolerance,
