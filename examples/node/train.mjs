@@ -1,20 +1,43 @@
 // Samples, trains one step and syncs the weights, from Node.js: all that Python can do, by the same protos.
 //
 //   npm install && node train.mjs 127.0.0.1:50051
-import { loadPackageDefinition, credentials } from "@grpc/grpc-js";
+//
+// With TLS and a token, and the server's CA where the system does not know it:
+//
+//   GRADWIRE_TOKEN=... GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=tls.crt node train.mjs grpcs://gpu1:50051
+import { credentials, InterceptingCall, loadPackageDefinition } from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
 import { randomUUID } from "node:crypto";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const address = process.argv[2] ?? "127.0.0.1:50051";
+const text = process.argv[2] || process.env.GRADWIRE_ADDRESS || "127.0.0.1:50051";
+const address = new URL(text.includes("://") ? text : `grpc://${text}`);
+const secure = address.protocol === "grpcs:";
+if (!secure && address.protocol !== "grpc:") throw new Error(`${text}: write host:port, grpc://... or grpcs://...`);
+const token = process.env.GRADWIRE_TOKEN;
+if (token && !secure && !/^(localhost|127\.[\d.]+|\[::1\])$/.test(address.hostname))
+  throw new Error(`the token would travel to ${text} in the clear; connect with grpcs://${address.host}`);
 const protos = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "protos");
 const files = ["sampling", "training", "weight", "job"].map((name) => `gradwire/v1/${name}.proto`);
 const { v1 } = loadPackageDefinition(
   loadSync(files, { includeDirs: [protos], keepCase: true, longs: Number, enums: String, defaults: true }),
 ).gradwire;
 
-const connect = (Service) => new Service(address, credentials.createInsecure());
+// Each call carries the token. (Call credentials would do it too, but only with TLS.)
+const withToken = (options, nextCall) =>
+  new InterceptingCall(nextCall(options), {
+    start(metadata, listener, next) {
+      if (token) metadata.set("authorization", `Bearer ${token}`);
+      next(metadata, listener);
+    },
+  });
+const connect = (Service) =>
+  new Service(
+    `${address.hostname}:${address.port || 50051}`,
+    secure ? credentials.createSsl() : credentials.createInsecure(),
+    { interceptors: [withToken] },
+  );
 const [sampling, training, weights, jobs] = [
   v1.SamplingService, v1.TrainingService, v1.WeightService, v1.JobService,
 ].map(connect);
