@@ -28,8 +28,9 @@ from gradwire.client import (
 from gradwire.server.cli import main
 from gradwire.server.domain import deployments as domain
 from gradwire.server.domain.jobs import JobState
+from gradwire.v1 import deployment_pb2 as pb
 from tests.engines.policy.support import box, discrete, network, write
-from tests.rpc.support import Served, serving, until
+from tests.rpc.support import Served, failure, serving, until
 from tests.rpc.test_auth import SECRETS, token
 
 CART = {"policy": network(box(4), "categorical", discrete(3))}
@@ -60,6 +61,26 @@ async def test_names_are_listed_taken_and_given_back(served: Served) -> None:
         assert [await client.deployments.undeploy("a.1") for _ in range(2)] == [True, False]
         again = await client.deployments.deploy_policy("a.1", "cart")
         assert again.version == 2 and again.instance_id != policy.instance_id
+
+
+async def test_a_long_listing_comes_in_pages(served: Served) -> None:
+    names = [f"d{number}" for number in range(5)]
+    async with connect(served) as client:
+        for name in names:
+            await client.deployments.deploy_llm(name, system_prompt="x" * (1 << 20))
+        assert [found.deployment_id for found in await client.deployments.list()] == names
+    first = await served.deployments.ListDeployments(pb.ListDeploymentsRequest())
+    assert first.ByteSize() < 4 << 20  # what a client takes that nobody told otherwise
+    await served.deployments.Deploy(pb.DeployRequest(deployment_id="d3", language_model={}, replace=True))
+    await served.deployments.Undeploy(pb.UndeployRequest(deployment_id="d2"))
+    pages, token = [], first.next_page_token
+    while token:
+        page = await served.deployments.ListDeployments(pb.ListDeploymentsRequest(page_size=1, page_token=token))
+        pages.append([found.deployment_id for found in page.deployments])
+        token = page.next_page_token
+    assert pages == [["d1"], ["d3"], ["d4"]]
+    failed = await failure(served.deployments.ListDeployments(pb.ListDeploymentsRequest(page_token="junk")))
+    assert failed.fields == ["page_token"]
 
 
 async def test_what_cannot_be_deployed_is_said_and_changes_nothing(served: Served, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from gradwire.v1 import inference_pb2 as gradwire_dot_v1_dot_inference__pb2
 from gradwire.v1 import sampling_params_pb2 as gradwire_dot_v1_dot_sampling__params__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgradwire/v1/deployment.proto\x12\x0bgradwire.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bgradwire/v1/inference.proto\x1a!gradwire/v1/sampling_params.proto\"\x87\x01\n\rLanguageModel\x12\x0e\n\x06job_id\x18\x01 \x01(\x04\x12\x17\n\x0ftraining_job_id\x18\x02 \x01(\x04\x12 \n\rsystem_prompt\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12+\n\x06params\x18\x04 \x01(\x0b\x32\x1b.gradwire.v1.SamplingParams\"X\n\x0cPolicyBundle\x12\x1a\n\x06\x62undle\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xe8\x07\x12\x1a\n\rdeterministic\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x10\n\x0e_deterministic\"\xb7\x03\n\nDeployment\x12\x15\n\rdeployment_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12)\n\x04kind\x18\x04 \x01(\x0e\x32\x1b.gradwire.v1.DeploymentKind\x12+\n\x05state\x18\x05 \x01(\x0e\x32\x1c.gradwire.v1.DeploymentState\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12.\n\x0cmemory_scope\x18\x07 \x01(\x0e\x32\x18.gradwire.v1.MemoryScope\x12/\n\x0b\x64\x65ployed_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eweight_version\x18\t \x01(\x04\x12\x1f\n\x17weights_training_job_id\x18\n \x01(\x04\x12\x34\n\x0elanguage_model\x18\x0b \x01(\x0b\x32\x1a.gradwire.v1.LanguageModelH\x00\x12+\n\x06policy\x18\x0c \x01(\x0b\x32\x19.gradwire.v1.PolicyBundleH\x00\x42\x08\n\x06source\"\x9b\x02\n\rDeployRequest\x12?\n\rdeployment_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$\x12\x34\n\x0elanguage_model\x18\x02 \x01(\x0b\x32\x1a.gradwire.v1.LanguageModelH\x00\x12+\n\x06policy\x18\x03 \x01(\x0b\x32\x19.gradwire.v1.PolicyBundleH\x00\x12\x33\n\x0cmemory_scope\x18\x04 \x01(\x0e\x32\x18.gradwire.v1.MemoryScopeH\x01\x88\x01\x01\x12\x0f\n\x07replace\x18\x05 \x01(\x08\x42\x0f\n\x06source\x12\x05\xbaH\x02\x08\x01\x42\x0f\n\r_memory_scope\"=\n\x0e\x44\x65ployResponse\x12+\n\ndeployment\x18\x01 \x01(\x0b\x32\x17.gradwire.v1.Deployment\"7\n\x14GetDeploymentRequest\x12\x1f\n\rdeployment_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\"D\n\x15GetDeploymentResponse\x12+\n\ndeployment\x18\x01 \x01(\x0b\x32\x17.gradwire.v1.Deployment\"\x18\n\x16ListDeploymentsRequest\"G\n\x17ListDeploymentsResponse\x12,\n\x0b\x64\x65ployments\x18\x01 \x03(\x0b\x32\x17.gradwire.v1.Deployment\"4\n\x0fUndeployRequest\x12!\n\rdeployment_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc8\x01\"&\n\x10UndeployResponse\x12\x12\n\nundeployed\x18\x01 \x01(\x08*l\n\x0f\x44\x65ploymentState\x12 \n\x1c\x44\x45PLOYMENT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45PLOYMENT_STATE_READY\x10\x01\x12\x1b\n\x17\x44\x45PLOYMENT_STATE_FAILED\x10\x02\x32\xdd\x02\n\x11\x44\x65ploymentService\x12\x43\n\x06\x44\x65ploy\x12\x1a.gradwire.v1.DeployRequest\x1a\x1b.gradwire.v1.DeployResponse\"\x00\x12X\n\rGetDeployment\x12!.gradwire.v1.GetDeploymentRequest\x1a\".gradwire.v1.GetDeploymentResponse\"\x00\x12^\n\x0fListDeployments\x12#.gradwire.v1.ListDeploymentsRequest\x1a$.gradwire.v1.ListDeploymentsResponse\"\x00\x12I\n\x08Undeploy\x12\x1c.gradwire.v1.UndeployRequest\x1a\x1d.gradwire.v1.UndeployResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgradwire/v1/deployment.proto\x12\x0bgradwire.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bgradwire/v1/inference.proto\x1a!gradwire/v1/sampling_params.proto\"\x87\x01\n\rLanguageModel\x12\x0e\n\x06job_id\x18\x01 \x01(\x04\x12\x17\n\x0ftraining_job_id\x18\x02 \x01(\x04\x12 \n\rsystem_prompt\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@\x12+\n\x06params\x18\x04 \x01(\x0b\x32\x1b.gradwire.v1.SamplingParams\"X\n\x0cPolicyBundle\x12\x1a\n\x06\x62undle\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xe8\x07\x12\x1a\n\rdeterministic\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x10\n\x0e_deterministic\"\xb7\x03\n\nDeployment\x12\x15\n\rdeployment_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12)\n\x04kind\x18\x04 \x01(\x0e\x32\x1b.gradwire.v1.DeploymentKind\x12+\n\x05state\x18\x05 \x01(\x0e\x32\x1c.gradwire.v1.DeploymentState\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12.\n\x0cmemory_scope\x18\x07 \x01(\x0e\x32\x18.gradwire.v1.MemoryScope\x12/\n\x0b\x64\x65ployed_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eweight_version\x18\t \x01(\x04\x12\x1f\n\x17weights_training_job_id\x18\n \x01(\x04\x12\x34\n\x0elanguage_model\x18\x0b \x01(\x0b\x32\x1a.gradwire.v1.LanguageModelH\x00\x12+\n\x06policy\x18\x0c \x01(\x0b\x32\x19.gradwire.v1.PolicyBundleH\x00\x42\x08\n\x06source\"\x9b\x02\n\rDeployRequest\x12?\n\rdeployment_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$\x12\x34\n\x0elanguage_model\x18\x02 \x01(\x0b\x32\x1a.gradwire.v1.LanguageModelH\x00\x12+\n\x06policy\x18\x03 \x01(\x0b\x32\x19.gradwire.v1.PolicyBundleH\x00\x12\x33\n\x0cmemory_scope\x18\x04 \x01(\x0e\x32\x18.gradwire.v1.MemoryScopeH\x01\x88\x01\x01\x12\x0f\n\x07replace\x18\x05 \x01(\x08\x42\x0f\n\x06source\x12\x05\xbaH\x02\x08\x01\x42\x0f\n\r_memory_scope\"=\n\x0e\x44\x65ployResponse\x12+\n\ndeployment\x18\x01 \x01(\x0b\x32\x17.gradwire.v1.Deployment\"7\n\x14GetDeploymentRequest\x12\x1f\n\rdeployment_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\"D\n\x15GetDeploymentResponse\x12+\n\ndeployment\x18\x01 \x01(\x0b\x32\x17.gradwire.v1.Deployment\"h\n\x16ListDeploymentsRequest\x12\"\n\tpage_size\x18\x01 \x01(\rB\n\xbaH\x07*\x05\x18\xe8\x07(\x01H\x00\x88\x01\x01\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02\x42\x0c\n\n_page_size\"`\n\x17ListDeploymentsResponse\x12,\n\x0b\x64\x65ployments\x18\x01 \x03(\x0b\x32\x17.gradwire.v1.Deployment\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"4\n\x0fUndeployRequest\x12!\n\rdeployment_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc8\x01\"&\n\x10UndeployResponse\x12\x12\n\nundeployed\x18\x01 \x01(\x08*l\n\x0f\x44\x65ploymentState\x12 \n\x1c\x44\x45PLOYMENT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45PLOYMENT_STATE_READY\x10\x01\x12\x1b\n\x17\x44\x45PLOYMENT_STATE_FAILED\x10\x02\x32\xdd\x02\n\x11\x44\x65ploymentService\x12\x43\n\x06\x44\x65ploy\x12\x1a.gradwire.v1.DeployRequest\x1a\x1b.gradwire.v1.DeployResponse\"\x00\x12X\n\rGetDeployment\x12!.gradwire.v1.GetDeploymentRequest\x1a\".gradwire.v1.GetDeploymentResponse\"\x00\x12^\n\x0fListDeployments\x12#.gradwire.v1.ListDeploymentsRequest\x1a$.gradwire.v1.ListDeploymentsResponse\"\x00\x12I\n\x08Undeploy\x12\x1c.gradwire.v1.UndeployRequest\x1a\x1d.gradwire.v1.UndeployResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,10 +45,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DEPLOYREQUEST'].fields_by_name['deployment_id']._serialized_options = b'\272H%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'
   _globals['_GETDEPLOYMENTREQUEST'].fields_by_name['deployment_id']._loaded_options = None
   _globals['_GETDEPLOYMENTREQUEST'].fields_by_name['deployment_id']._serialized_options = b'\272H\005r\003\030\310\001'
+  _globals['_LISTDEPLOYMENTSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTDEPLOYMENTSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007*\005\030\350\007(\001'
+  _globals['_LISTDEPLOYMENTSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTDEPLOYMENTSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003\030\200\002'
   _globals['_UNDEPLOYREQUEST'].fields_by_name['deployment_id']._loaded_options = None
   _globals['_UNDEPLOYREQUEST'].fields_by_name['deployment_id']._serialized_options = b'\272H\007r\005\020\001\030\310\001'
-  _globals['_DEPLOYMENTSTATE']._serialized_start=1510
-  _globals['_DEPLOYMENTSTATE']._serialized_end=1618
+  _globals['_DEPLOYMENTSTATE']._serialized_start=1615
+  _globals['_DEPLOYMENTSTATE']._serialized_end=1723
   _globals['_LANGUAGEMODEL']._serialized_start=172
   _globals['_LANGUAGEMODEL']._serialized_end=307
   _globals['_POLICYBUNDLE']._serialized_start=309
@@ -64,13 +68,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETDEPLOYMENTRESPONSE']._serialized_start=1247
   _globals['_GETDEPLOYMENTRESPONSE']._serialized_end=1315
   _globals['_LISTDEPLOYMENTSREQUEST']._serialized_start=1317
-  _globals['_LISTDEPLOYMENTSREQUEST']._serialized_end=1341
-  _globals['_LISTDEPLOYMENTSRESPONSE']._serialized_start=1343
-  _globals['_LISTDEPLOYMENTSRESPONSE']._serialized_end=1414
-  _globals['_UNDEPLOYREQUEST']._serialized_start=1416
-  _globals['_UNDEPLOYREQUEST']._serialized_end=1468
-  _globals['_UNDEPLOYRESPONSE']._serialized_start=1470
-  _globals['_UNDEPLOYRESPONSE']._serialized_end=1508
-  _globals['_DEPLOYMENTSERVICE']._serialized_start=1621
-  _globals['_DEPLOYMENTSERVICE']._serialized_end=1970
+  _globals['_LISTDEPLOYMENTSREQUEST']._serialized_end=1421
+  _globals['_LISTDEPLOYMENTSRESPONSE']._serialized_start=1423
+  _globals['_LISTDEPLOYMENTSRESPONSE']._serialized_end=1519
+  _globals['_UNDEPLOYREQUEST']._serialized_start=1521
+  _globals['_UNDEPLOYREQUEST']._serialized_end=1573
+  _globals['_UNDEPLOYRESPONSE']._serialized_start=1575
+  _globals['_UNDEPLOYRESPONSE']._serialized_end=1613
+  _globals['_DEPLOYMENTSERVICE']._serialized_start=1726
+  _globals['_DEPLOYMENTSERVICE']._serialized_end=2075
 # @@protoc_insertion_point(module_scope)

@@ -101,14 +101,20 @@ class GetDeploymentResponse(_message.Message):
     def __init__(self, deployment: _Optional[_Union[Deployment, _Mapping]] = ...) -> None: ...
 
 class ListDeploymentsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListDeploymentsResponse(_message.Message):
-    __slots__ = ("deployments",)
+    __slots__ = ("deployments", "next_page_token")
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     deployments: _containers.RepeatedCompositeFieldContainer[Deployment]
-    def __init__(self, deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class UndeployRequest(_message.Message):
     __slots__ = ("deployment_id",)

@@ -83,7 +83,7 @@ class DeploymentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListDeployments(self, request, context):
-        """All deployments, by name.
+        """Deployments by name, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,7 +43,7 @@ class DeploymentServiceStub:
         gradwire.v1.deployment_pb2.ListDeploymentsRequest,
         gradwire.v1.deployment_pb2.ListDeploymentsResponse,
     ]
-    """All deployments, by name."""
+    """Deployments by name, in pages."""
 
     Undeploy: grpc.UnaryUnaryMultiCallable[
         gradwire.v1.deployment_pb2.UndeployRequest,
@@ -78,7 +78,7 @@ class DeploymentServiceAsyncStub:
         gradwire.v1.deployment_pb2.ListDeploymentsRequest,
         gradwire.v1.deployment_pb2.ListDeploymentsResponse,
     ]
-    """All deployments, by name."""
+    """Deployments by name, in pages."""
 
     Undeploy: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.v1.deployment_pb2.UndeployRequest,
@@ -119,7 +119,7 @@ class DeploymentServiceServicer(metaclass=abc.ABCMeta):
         request: gradwire.v1.deployment_pb2.ListDeploymentsRequest,
         context: _ServicerContext,
     ) -> typing.Union[gradwire.v1.deployment_pb2.ListDeploymentsResponse, collections.abc.Awaitable[gradwire.v1.deployment_pb2.ListDeploymentsResponse]]:
-        """All deployments, by name."""
+        """Deployments by name, in pages."""
 
     @abc.abstractmethod
     def Undeploy(

@@ -86,8 +86,14 @@ class AsyncDeployments:
 
     async def list(self, *, timeout: float | None = None) -> tuple[Deployment, ...]:
         """All deployments, by name."""
-        response = await self._connection.unary(_LIST, pb.ListDeploymentsRequest(), timeout=timeout)
-        return tuple(map(deployment_from_proto, response.deployments))
+        found: list[Deployment] = []
+        request = pb.ListDeploymentsRequest()
+        while True:
+            page = await self._connection.unary(_LIST, request, timeout=timeout)
+            found += map(deployment_from_proto, page.deployments)
+            if not page.next_page_token:
+                return tuple(found)
+            request.page_token = page.next_page_token
 
     async def undeploy(self, deployment_id: str, *, timeout: float | None = None) -> bool:
         """Ends a deployment; whether there was one. Requests under way finish; conversations stay stored."""

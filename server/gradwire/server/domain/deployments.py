@@ -193,9 +193,9 @@ class Deployments:
         """What was there. Its conversations stay stored."""
         return self._by_id.pop(deployment_id, None)
 
-    def all(self) -> list[Deployment]:
-        """By name."""
-        return [self._by_id[name] for name in sorted(self._by_id)]
+    def all(self, *, after: str = "") -> list[Deployment]:
+        """By name; those behind the name `after`."""
+        return [self._by_id[name] for name in sorted(self._by_id) if name > after]
 
     def find(self, deployment_id: str, *, naming_others: bool = True) -> Deployment:
         """The one of that id; of an empty id the only one. Raises NotFound, and InvalidArgument when it is not clear
