@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 PROMPT = "The quick brown fox jumps over the lazy dog. "
 REQUIRED = 0.9
-CLIENT = {"GRPC_EXPERIMENTS": ""}  # a client has gRPC's own defaults
 CLIENTS = {"aio": "AsyncClient", "stub": "raw stub"}
 
 
@@ -85,7 +84,7 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
         app = App(settings, RealEngines(), lambda line: print(line, file=sys.stderr))
         await app.start()
         try:
-            with frozen_heap(), Child("stream_client", app.grpc_address, environment=CLIENT) as client:
+            with frozen_heap(), Child("stream_client", app.grpc_address) as client:
                 for streams in arguments.streams:
                     rows += await _compare(app, client, streams, arguments.tokens, arguments.rounds)
         finally:

@@ -7,7 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CLIENT = Path(__file__).parents[2] / "client_py" / "gradwire" / "client"
+GRPC_FINDS = """
+import os, sys
+
+class Spy:
+    def find_spec(self, name, path=None, target=None):
+        if name == "grpc":
+            print("finds", os.environ.get("GRPC_EXPERIMENTS"))
+
+sys.meta_path.insert(0, Spy())
+{}
+print("leaves", os.environ.get("GRPC_EXPERIMENTS"))
+"""
 LOADED = "import sys, gradwire.client; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
 ALLOWED = {"gradwire", "buf", "google", "grpc", "numpy"}
 # grpc's own import brings these, where they are installed.
@@ -32,6 +46,23 @@ def modules(code: str) -> set[str]:
 def standard_library() -> set[str]:
     """Names of Python's own modules, private ones without their underscore."""
     return {name.lstrip("_") for name in sys.stdlib_module_names}
+
+
+@pytest.mark.parametrize(
+    ("version", "before", "finds", "leaves"),
+    [
+        ("1.85.3", "", "-event_engine_client,-event_engine_listener", "None"),
+        ("1.85.3", "os.environ['GRPC_EXPERIMENTS'] = 'of-the-user'", "of-the-user", "of-the-user"),
+        ("1.85.3", "import grpc", "None", "None"),
+        ("1.79.1", "", "None", "None"),
+        ("1.86.0", "", "None", "None"),
+    ],
+)
+def test_grpc_is_loaded_with_the_older_poller(version: str, before: str, finds: str, leaves: str) -> None:
+    pretend = f"import importlib.metadata as m; m.version = lambda name: {version!r}"
+    code = GRPC_FINDS.format("\n".join([before, pretend, "import gradwire.client.arena"]))
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert said == ["finds", finds, "leaves", leaves]
 
 
 def test_pydantic_is_only_of_documented_clients() -> None:

@@ -179,15 +179,16 @@ async def test_a_stream_ends_that_nobody_asks_anything() -> None:
     seen = []
 
     async def serve() -> None:
-        async for message in streams.each(messages(queue)):
-            seen.append(message)
-            await asyncio.sleep(0.2)  # longer than it may wait: answering is not waiting
+        with streams.each(messages(queue)) as stream:
+            async for message in stream:
+                seen.append(message)
+                await asyncio.sleep(0.2)  # longer than it may wait: answering is not waiting
 
     task = asyncio.create_task(serve())
     for number in range(3):
         queue.put_nowait(number)
     await asyncio.wait_for(task, 10)
-    assert seen == [0, 1, 2] and not streams._open
+    assert seen == [0, 1, 2] and not streams.open
     assert task.cancelling() == 0
 
 
@@ -195,8 +196,9 @@ async def test_who_is_cancelled_while_waiting_stays_cancelled() -> None:
     streams = RequestStreams()
 
     async def serve() -> None:
-        async for _ in streams.each(messages(asyncio.Queue())):
-            raise AssertionError
+        with streams.each(messages(asyncio.Queue())) as stream:
+            async for _ in stream:
+                raise AssertionError
 
     task = asyncio.create_task(serve())
     await asyncio.sleep(0.01)
@@ -204,7 +206,7 @@ async def test_who_is_cancelled_while_waiting_stays_cancelled() -> None:
     streams.dismiss()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not streams._open
+    assert not streams.open
 
 
 async def test_who_may_not_call_is_told_so(tmp_path: Path) -> None:

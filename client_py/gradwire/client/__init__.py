@@ -10,6 +10,7 @@ Light on purpose: grpcio, protobuf and numpy, no engine and no torch.
 
 from __future__ import annotations
 
+from gradwire.client._core import polling  # noqa: F401 - before all else: it loads grpc
 from gradwire.client._core.health import Health
 from gradwire.client.aio.client import AsyncClient
 from gradwire.client.aio.opened import AsyncOpenRollout

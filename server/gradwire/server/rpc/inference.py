@@ -43,7 +43,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         return response
 
     async def GetActionStream(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
-        async with aclosing(self._streams.each(request_iterator)) as requests:
+        with self._streams.each(request_iterator) as requests:
             async for message in requests:
                 answer = pb.GetActionStreamResponse()
                 await self._act(message.request, answer.response)

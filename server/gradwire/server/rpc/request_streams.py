@@ -7,8 +7,7 @@ Does not know: what is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from typing import Any
 
 IDLE_S = 60.0
@@ -19,80 +18,71 @@ class RequestStreams:
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
         """A stream ends that waits for a request for `idle_s` seconds."""
-        self._idle_s = idle_s
-        self._open: set[_Waiting] = set()
-        self._dismissed = False
+        self.idle_s = idle_s
+        self.dismissed = False
+        self.open: set[RequestStream] = set()
 
     def dismiss(self) -> None:
         """The server shuts down: each stream ends as soon as it waits for a request."""
-        self._dismissed = True
-        for waiting in self._open:
-            waiting.end()
+        self.dismissed = True
+        for stream in self.open:
+            stream.end()
 
-    async def each(self, requests: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
-        """The requests, until the client or this end has enough. Close it, as with `aclosing`."""
-        task = asyncio.current_task()
-        assert task is not None
-        waiting = _Waiting(task)
-        self._open.add(waiting)
-        timer = self._look_at(waiting)
+    def each(self, requests: AsyncIterator[Any]) -> RequestStream:
+        """`with` it as `stream`, `async for` gives the requests, until the client or this end has enough."""
+        return RequestStream(self, requests)
+
+
+class RequestStream:
+    """One. (Generators in each other would cost each message as much as looking at it.)"""
+
+    def __init__(self, streams: RequestStreams, requests: AsyncIterator[Any]) -> None:
+        self._streams = streams
+        self._next = requests.__anext__
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._since: float | None = None  # by the loop's clock: it waits for a request; None while it answers one
+        self._ended = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> RequestStream:
+        self._streams.open.add(self)
+        self._look()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._streams.open.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def __aiter__(self) -> RequestStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        if self._streams.dismissed:
+            raise StopAsyncIteration
+        self._since = self._loop.time()
         try:
-            while not self._dismissed:
-                try:
-                    message = await waiting.next_of(requests)
-                except asyncio.CancelledError:
-                    if not waiting.ended or task.uncancel() > 0:
-                        raise
-                    return
-                except StopAsyncIteration:
-                    return
-                yield message
+            return await self._next()
+        except asyncio.CancelledError:
+            assert self._task is not None
+            if not self._ended or self._task.uncancel() > 0:
+                raise
+            raise StopAsyncIteration from None
         finally:
-            self._open.discard(waiting)
-            timer.cancel()
-
-    def _look_at(self, waiting: _Waiting) -> _Timer:
-        """One timer a stream: a timeout around each wait would cost as much as the wait."""
-        timer = _Timer()
-        loop = asyncio.get_running_loop()
-
-        def look() -> None:
-            idle = loop.time() - waiting.since if waiting.since is not None else 0.0
-            if idle >= self._idle_s:
-                waiting.end()
-            else:
-                timer.handle = loop.call_later(self._idle_s - idle, look)
-
-        look()
-        return timer
-
-
-@dataclass(eq=False, slots=True)
-class _Waiting:
-    """A stream, and since when it waits for a request (the loop's clock); None while it answers one."""
-
-    task: asyncio.Task[Any]
-    since: float | None = None
-    ended: bool = False
-
-    async def next_of(self, requests: AsyncIterator[Any]) -> Any:
-        self.since = asyncio.get_running_loop().time()
-        try:
-            return await anext(requests)
-        finally:
-            self.since = None
+            self._since = None
 
     def end(self) -> None:
         """Nothing happens to a stream that is answering."""
-        if self.since is not None and not self.ended:
-            self.ended = True
-            self.task.cancel()
+        if self._since is not None and not self._ended:
+            self._ended = True
+            assert self._task is not None
+            self._task.cancel()
 
-
-@dataclass(slots=True)
-class _Timer:
-    handle: asyncio.TimerHandle | None = None
-
-    def cancel(self) -> None:
-        if self.handle is not None:
-            self.handle.cancel()
+    def _look(self) -> None:
+        """One timer a stream: a timeout around each wait would cost as much as the wait."""
+        idle = self._loop.time() - self._since if self._since is not None else 0.0
+        if idle >= self._streams.idle_s:
+            self.end()
+        else:
+            self._timer = self._loop.call_later(self._streams.idle_s - idle, self._look)

@@ -55,9 +55,9 @@ class ChainedMethods(grpc.GenericRpcHandler):
 def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> grpc.RpcMethodHandler[Any, Any]:
     function = handler_function(handler)
 
-    async def checked(call: Call, request: Any) -> Any:
+    async def checked(call: Call, request: Any, context: Any) -> Any:
         if handler.request_streaming:
-            return _checked(chain, call, request)
+            return _Checked(chain, call, context)
         if request is _UNREADABLE:
             raise not_a_message()
         await chain.check(call, request)
@@ -68,7 +68,7 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
         call = Call(path, context.peer() or "", metadata)
         try:
             async with chain.around(call):
-                given = await checked(call, request)
+                given = await checked(call, request, context)
                 if handler.response_streaming:
                     return await _answer_stream(function, given, context)
                 return await function(given, context)
@@ -106,13 +106,26 @@ async def _let_send(messages: AsyncIterator[Any], *, one: bool) -> None:
                     return
 
 
-async def _checked(chain: Chain, call: Call, messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for message in messages:
-        call.heard = True
+class _Checked:
+    """The messages of a client's stream, each after `check`. (gRPC's own iterator is a generator, and costs a hop.)"""
+
+    def __init__(self, chain: Chain, call: Call, context: Any) -> None:
+        self._chain = chain
+        self._call = call
+        self._read = context.read
+
+    def __aiter__(self) -> _Checked:
+        return self
+
+    async def __anext__(self) -> Any:
+        message = await self._read()
+        if message is aio.EOF:
+            raise StopAsyncIteration
+        self._call.heard = True
         if message is _UNREADABLE:
             raise not_a_message()
-        await chain.check(call, message)
-        yield message
+        await self._chain.check(self._call, message)
+        return message
 
 
 def _careful(read: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
