@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gradwire.client.types.shown import Brief
+
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(eq=False)
-class Segment:
+@dataclass(eq=False, repr=False)
+class Segment(Brief):
     """A row of T tokens, exactly as the model read and sampled them.
 
     A trajectory is one row for as long as each prompt goes on from the last one's reply. Where one does not (thinking

@@ -16,6 +16,7 @@ import numpy as np
 from gradwire.client.agentic.outcomes import outcome_of
 from gradwire.client.agentic.returns import discounted
 from gradwire.client.agentic.segments import Segment
+from gradwire.client.types.shown import Brief
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +40,8 @@ def _new_metrics() -> dict[str, Any]:
 METRIC_KEYS = frozenset(_new_metrics())
 
 
-@dataclass
-class Trajectory:
+@dataclass(repr=False)
+class Trajectory(Brief):
     """One run of an agent on one task, as tokens.
 
     Args:
@@ -99,8 +100,8 @@ class Trajectory:
         self.outcome = outcome_of(self.outcome)
 
 
-@dataclass
-class Step:
+@dataclass(repr=False)
+class Step(Brief):
     """One turn of an agent.
 
     `chat_completions` is the whole conversation up to this turn with the model's reply last; `thought` what it
@@ -133,7 +134,7 @@ class Step:
             raise TypeError(f"done must be a boolean, got {_kind(self.done)}")
 
 
-@dataclass
+@dataclass(repr=False)
 class StepTrajectory(Trajectory):
     """A trajectory that is trained turn by turn. `task` is what was asked; `steps` must have at least one.
 

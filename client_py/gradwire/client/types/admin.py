@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from gradwire.client.types.shown import Brief
 from gradwire.client.types.weights import WeightTransport
 
 
@@ -31,8 +32,8 @@ class TokenKind(StrEnum):
     """Of an organisation that acts for users of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class LossInfo:
+@dataclass(frozen=True, slots=True, repr=False)
+class LossInfo(Brief):
     """A loss that the server knows."""
 
     name: str
@@ -41,8 +42,8 @@ class LossInfo:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+@dataclass(frozen=True, slots=True, repr=False)
+class Capabilities(Brief):
     """What the server is and can do."""
 
     version: str
@@ -63,8 +64,8 @@ class Capabilities:
     """Base of its HTTP door; empty when it has none. See `rollouts.base_url` for where its host is 0.0.0.0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+@dataclass(frozen=True, slots=True, repr=False)
+class Token(Brief):
     """A token, without its secret."""
 
     token_id: str
@@ -81,8 +82,8 @@ class Token:
     """Person within the tenant. Empty: the token itself, or whom an organisation's calls name."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedToken:
+@dataclass(frozen=True, slots=True, repr=False)
+class CreatedToken(Brief):
     """A token and its secret, which is shown only once and kept out of the repr."""
 
     token: Token

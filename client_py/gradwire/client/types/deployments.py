@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from gradwire.client.types.inference import DeploymentKind, MemoryScope
 from gradwire.client.types.sampling import SamplingParams
+from gradwire.client.types.shown import Brief
 
 
 class DeploymentState(StrEnum):
@@ -18,8 +19,8 @@ class DeploymentState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class LanguageModel:
+@dataclass(frozen=True, slots=True, repr=False)
+class LanguageModel(Brief):
     """A language model of a sampling job."""
 
     job_id: int
@@ -31,8 +32,8 @@ class LanguageModel:
     """What requests leave out."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyBundle:
+@dataclass(frozen=True, slots=True, repr=False)
+class PolicyBundle(Brief):
     """A policy or a supervised model."""
 
     bundle: str
@@ -41,8 +42,8 @@ class PolicyBundle:
     """What a request gets that does not say; None: as the bundle says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
+@dataclass(frozen=True, slots=True, repr=False)
+class Deployment(Brief):
     """An agent behind a name."""
 
     deployment_id: str

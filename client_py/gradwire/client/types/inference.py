@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire.client.types.sampling import Completion, Usage
+from gradwire.client.types.shown import Brief
 
 ValueLike = Any
 """An array-like; or a mapping (dict space, agents) or a tuple (tuple space) of such, nested."""
@@ -37,8 +38,8 @@ class MemoryScope(StrEnum):
     ORGANIZATION = "organization"
 
 
-@dataclass(frozen=True, slots=True)
-class AgentInfo:
+@dataclass(frozen=True, slots=True, repr=False)
+class AgentInfo(Brief):
     """Shape of an agent."""
 
     name: str
@@ -52,8 +53,8 @@ class AgentInfo:
     supports_action_mask: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DeploymentStatus:
+@dataclass(frozen=True, slots=True, repr=False)
+class DeploymentStatus(Brief):
     """What a deployment is."""
 
     deployment_id: str
@@ -69,8 +70,8 @@ class DeploymentStatus:
     """Training job that the weights are of; 0: the model's own, or a bundle's."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ActionResult:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ActionResult(Brief):
     """Actions of a policy."""
 
     action: Value
@@ -81,8 +82,8 @@ class ActionResult:
     """Time in the policy, in seconds."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prediction:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Prediction(Brief):
     """Predictions of a supervised model."""
 
     outputs: Value
@@ -92,8 +93,8 @@ class Prediction:
     """Time in the model, in seconds."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reply:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Reply(Brief):
     """A reply of a deployed language model."""
 
     prompt: str
@@ -109,8 +110,8 @@ class Reply:
         return self.completion.text
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Replies:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Replies(Brief):
     """Replies, in the order of the prompts."""
 
     replies: Sequence[Reply]
@@ -119,8 +120,8 @@ class Replies:
     """Time in the model, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+@dataclass(frozen=True, slots=True, repr=False)
+class Session(Brief):
     """A stored conversation."""
 
     session_id: str
@@ -129,8 +130,8 @@ class Session:
     num_messages: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionMessage:
+@dataclass(frozen=True, slots=True, repr=False)
+class SessionMessage(Brief):
     """A message of a conversation."""
 
     role: str
@@ -140,8 +141,8 @@ class SessionMessage:
     """The reply broke off: what is here is what had been sampled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Conversation(Brief):
     """A session and its messages, oldest first."""
 
     session: Session

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from gradwire.client.types.shown import ShowsOnlySet
+from gradwire.client.types.shown import Brief
 
 
 class JobKind(StrEnum):
@@ -53,7 +53,7 @@ class LogProbEngine(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class OptimizerConfig(ShowsOnlySet):
+class OptimizerConfig(Brief):
     """An optimizer."""
 
     name: str | None = None
@@ -73,7 +73,7 @@ class OptimizerConfig(ShowsOnlySet):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SchedulerConfig(ShowsOnlySet):
+class SchedulerConfig(Brief):
     """A learning-rate schedule, by optimizer step: a linear warm-up, then the named shape."""
 
     name: str | None = None
@@ -87,7 +87,7 @@ class SchedulerConfig(ShowsOnlySet):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class LoraConfig(ShowsOnlySet):
+class LoraConfig(Brief):
     """A low-rank adapter (LoRA, arXiv 2106.09685)."""
 
     rank: int
@@ -99,7 +99,7 @@ class LoraConfig(ShowsOnlySet):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TrainingJobConfig(ShowsOnlySet):
+class TrainingJobConfig(Brief):
     """Configuration of a training job."""
 
     model: str | None = None
@@ -135,7 +135,7 @@ class TrainingJobConfig(ShowsOnlySet):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SamplingJobConfig(ShowsOnlySet):
+class SamplingJobConfig(Brief):
     """Configuration of a sampling job."""
 
     model: str | None = None
@@ -171,7 +171,7 @@ class SamplingJobConfig(ShowsOnlySet):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class LogProbJobConfig(ShowsOnlySet):
+class LogProbJobConfig(Brief):
     """Configuration of a log-prob job: frozen weights that score, until `weights.sync` resets them."""
 
     model: str | None = None
@@ -201,8 +201,8 @@ class LogProbJobConfig(ShowsOnlySet):
 JobConfig = TrainingJobConfig | SamplingJobConfig | LogProbJobConfig
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelFacts(Brief):
     """What a caller needs to know of a model that samples or scores."""
 
     max_model_len: int
@@ -220,8 +220,8 @@ class ModelFacts:
     """As Hugging Face names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
+@dataclass(frozen=True, slots=True, repr=False)
+class Adapter(Brief):
     """An adapter that a sampling job serves."""
 
     name: str
@@ -234,8 +234,8 @@ class Adapter:
     since: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+@dataclass(frozen=True, slots=True, repr=False)
+class Job(Brief):
     """A job. Wherever a call takes a job, its id does as well."""
 
     job_id: int
@@ -262,32 +262,32 @@ JobRef = Job | int
 """A job, or its id."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobProgress:
+@dataclass(frozen=True, slots=True, repr=False)
+class JobProgress(Brief):
     """A line of progress."""
 
     job_id: int
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobUpdate:
+@dataclass(frozen=True, slots=True, repr=False)
+class JobUpdate(Brief):
     """A job as it is now, and what has just happened (empty at first)."""
 
     job: Job
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+@dataclass(frozen=True, slots=True, repr=False)
+class Lease(Brief):
     """A lease and when it lapses: None for a job without one."""
 
     job_id: int
     expires_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedJobs:
+@dataclass(frozen=True, slots=True, repr=False)
+class CreatedJobs(Brief):
     """The jobs of one create call. Asking for a kind that was not made is a LookupError."""
 
     jobs: tuple[Job, ...]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire.client.types.sampling import FinishReason, SamplingParams, WeightSpan
+from gradwire.client.types.shown import Brief
 
 
 class RolloutOutcome(StrEnum):
@@ -59,8 +60,8 @@ class RowStart(StrEnum):
     """The prompt has other context: history summarised, a sub-agent."""
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutSpec:
+@dataclass(frozen=True, slots=True, repr=False)
+class RolloutSpec(Brief):
     """What a rollout is opened with."""
 
     task_id: str = ""
@@ -79,8 +80,8 @@ class RolloutSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Rollout:
+@dataclass(frozen=True, slots=True, repr=False)
+class Rollout(Brief):
     """What is known of a rollout. Wherever a call takes a rollout, its id does as well."""
 
     rollout_id: str
@@ -115,16 +116,16 @@ RolloutRef = Rollout | str
 """A rollout, or its id."""
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutUpdate:
+@dataclass(frozen=True, slots=True, repr=False)
+class RolloutUpdate(Brief):
     """A rollout as it is now. `gone`: it was discarded or has expired."""
 
     rollout: Rollout
     gone: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutCompletion:
+@dataclass(frozen=True, slots=True, repr=False)
+class RolloutCompletion(Brief):
     """What was sampled. Without tokens the arrays are empty."""
 
     index: int
@@ -137,8 +138,8 @@ class RolloutCompletion:
     finish_reason: FinishReason
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutPrompt:
+@dataclass(frozen=True, slots=True, repr=False)
+class RolloutPrompt(Brief):
     """A prompt as the model read it, and what was sampled for it."""
 
     num_tokens: int
@@ -147,8 +148,8 @@ class RolloutPrompt:
     completions: tuple[RolloutCompletion, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutCall:
+@dataclass(frozen=True, slots=True, repr=False)
+class RolloutCall(Brief):
     """A model call made in a rollout."""
 
     call_index: int
@@ -171,16 +172,16 @@ class RolloutCall:
     the limits of its length; its other fields are not recorded. None where nothing was sampled."""
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutDetails:
+@dataclass(frozen=True, slots=True, repr=False)
+class RolloutDetails(Brief):
     """A rollout and its calls, in the order in which they began."""
 
     rollout: Rollout
     calls: tuple[RolloutCall, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RowTurn:
+@dataclass(frozen=True, slots=True, repr=False)
+class RowTurn(Brief):
     """Tokens [start, end) of a row are one completion."""
 
     call_index: int
@@ -197,8 +198,8 @@ class RowTurn:
     """A grammar bound it: its log-probs are not those that the model alone gives."""
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutRow:
+@dataclass(frozen=True, slots=True, repr=False)
+class RolloutRow(Brief):
     """One training sequence of T tokens, exactly as the model read and sampled them. Not shifted."""
 
     token_ids: npt.NDArray[np.int32]
@@ -220,8 +221,8 @@ class RolloutRow:
         return int(self.loss_mask.sum())
 
 
-@dataclass(frozen=True, slots=True)
-class DroppedCompletion:
+@dataclass(frozen=True, slots=True, repr=False)
+class DroppedCompletion(Brief):
     """Sampled tokens that are in no row. `status` is their call's; DONE: there was no token."""
 
     call_index: int
@@ -231,8 +232,8 @@ class DroppedCompletion:
     num_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class CollectedRollout:
+@dataclass(frozen=True, slots=True, repr=False)
+class CollectedRollout(Brief):
     """An ended rollout and what it trains on."""
 
     rollout: Rollout

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from gradwire.client.types.shown import ShowsOnlySet
+from gradwire.client.types.shown import Brief
 
 Int32Array = npt.NDArray[np.int32]
 Float32Array = npt.NDArray[np.float32]
@@ -66,7 +66,7 @@ class WakePart(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StructuredOutput(ShowsOnlySet):
+class StructuredOutput(Brief):
     """A constraint that the output meets at each token. Exactly one field is given."""
 
     json_schema: str | Mapping[str, Any] | None = None
@@ -82,7 +82,7 @@ class StructuredOutput(ShowsOnlySet):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SamplingParams(ShowsOnlySet):
+class SamplingParams(Brief):
     """How to sample. A field that is None takes the server's default, named here."""
 
     n: int | None = None
@@ -161,8 +161,8 @@ class SamplingKeywords(TypedDict, total=False):
 SamplingParamsLike = SamplingParams | Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class WeightSpan:
+@dataclass(frozen=True, slots=True, repr=False)
+class WeightSpan(Brief):
     """Tokens [start, end) of a completion were sampled by the weights of one version."""
 
     version: int
@@ -170,8 +170,8 @@ class WeightSpan:
     end: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TopLogProbs:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TopLogProbs(Brief):
     """The k most likely tokens at each of T places, most likely first."""
 
     token_ids: Int32Array
@@ -180,8 +180,8 @@ class TopLogProbs:
     """float32 [T, k]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+@dataclass(frozen=True, slots=True, repr=False)
+class Usage(Brief):
     """Token counts."""
 
     prompt_tokens: int
@@ -192,8 +192,8 @@ class Usage:
     """Prompt tokens that came from the prefix cache."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Completion:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Completion(Brief):
     """One completion of T tokens."""
 
     index: int
@@ -219,8 +219,8 @@ class Completion:
         return max((span.version for span in self.weight_spans), default=None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PromptInfo:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PromptInfo(Brief):
     """What is known of a prompt of P tokens."""
 
     token_ids: Int32Array
@@ -233,16 +233,16 @@ class PromptInfo:
     """None unless asked for."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PromptResult:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PromptResult(Brief):
     """A prompt and its n completions, by index."""
 
     prompt: PromptInfo
     completions: tuple[Completion, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GenerateResult:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GenerateResult(Brief):
     """Completions, in the order of the prompts. Iterating gives one PromptResult a prompt."""
 
     results: tuple[PromptResult, ...]
@@ -273,8 +273,8 @@ class GenerateResult:
         return completions[0].text
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamDelta:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StreamDelta(Brief):
     """New tokens of one completion."""
 
     index: int
@@ -293,8 +293,8 @@ class StreamDelta:
     """Which weights sampled these tokens; indexes are in the whole completion."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Score:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Score(Brief):
     """Log-probs of a prompt of P tokens and a completion of C tokens."""
 
     prompt: PromptInfo
@@ -308,8 +308,8 @@ class Score:
     """Weights that scored."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryChange:
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryChange(Brief):
     """Memory of an engine's processes around an operation, in bytes: resident on CPU, the device's on a GPU."""
 
     before_bytes: int

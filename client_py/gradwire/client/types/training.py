@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire.client.types.sampling import Float32Array
+from gradwire.client.types.shown import Brief
 
 ArrayLike = Any
 """A numpy array, a torch tensor of any device, or a (nested) list of numbers."""
@@ -37,8 +38,8 @@ class TrainingSleepMode(StrEnum):
     """Only the low-precision weights."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class TrainingBatch:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
+class TrainingBatch(Brief):
     """Rows of tokens with what the loss needs, on the shifted grid: labels = roll(input_ids, -1).
 
     Entry i of a column belongs to the prediction of token i + 1; a row's last entry is unused. All columns
@@ -68,8 +69,8 @@ class TrainingBatch:
 TrainingBatchLike = TrainingBatch | Mapping[str, Column]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FwdBwdResult:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FwdBwdResult(Brief):
     """What a forward and backward pass found."""
 
     loss: float
@@ -96,8 +97,8 @@ class FwdBwdResult:
     """The work itself, in seconds."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FwdNoGradResult:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FwdNoGradResult(Brief):
     """What a forward pass found."""
 
     log_probs_shifted: Rows
@@ -111,8 +112,8 @@ class FwdNoGradResult:
     """The work itself, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class StepResult(Brief):
     """What an optimizer step did."""
 
     grad_norm: float
@@ -129,8 +130,8 @@ class StepResult:
     """The work itself, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+@dataclass(frozen=True, slots=True, repr=False)
+class Checkpoint(Brief):
     """A checkpoint on the server's disk."""
 
     name: str
@@ -149,8 +150,8 @@ class Checkpoint:
     """Folder on the server with the adapter of a LoRA job, as peft loads it; empty for other jobs."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class LoadResult(Brief):
     """The job goes on from a checkpoint."""
 
     checkpoint: Checkpoint
@@ -162,8 +163,8 @@ class LoadResult:
     run_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class UploadedBatch:
+@dataclass(frozen=True, slots=True, repr=False)
+class UploadedBatch(Brief):
     """A batch that the server holds for a while."""
 
     batch_id: str

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from gradwire.client.types.shown import Brief
+
 
 class WeightTransport(StrEnum):
     """How weights travel."""
@@ -33,8 +35,8 @@ class DataType(StrEnum):
     FLOAT64 = "float64"
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorSpec(Brief):
     """Name, type and shape of a tensor of an update."""
 
     name: str
@@ -46,8 +48,8 @@ class TensorSpec:
     """Of the bytes; empty: not checked."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class SyncResult(Brief):
     """The sampler samples from the new weights."""
 
     weight_version: int
@@ -64,8 +66,8 @@ class SyncResult:
     """Name of the adapter that was carried; empty: a whole model was."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateBegun:
+@dataclass(frozen=True, slots=True, repr=False)
+class UpdateBegun(Brief):
     """An update has begun."""
 
     update_id: str
@@ -73,16 +75,16 @@ class UpdateBegun:
     """Bytes that have to arrive."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransferProgress:
+@dataclass(frozen=True, slots=True, repr=False)
+class TransferProgress(Brief):
     """What has arrived so far, of all transfers of the update."""
 
     received_bytes: int
     complete_tensors: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommitResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CommitResult(Brief):
     """The sampler samples from the new weights."""
 
     weight_version: int
@@ -90,16 +92,16 @@ class CommitResult:
     """Time in which the sampler stood still, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class WeightNorm:
+@dataclass(frozen=True, slots=True, repr=False)
+class WeightNorm(Brief):
     """L2 norm of all parameters, or of an adapter's, summed in float64, tied tensors once."""
 
     norm: float
     weight_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class TensorChecksum:
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorChecksum(Brief):
     """SHA-256 of a tensor's row-major little-endian bytes."""
 
     name: str
@@ -108,16 +110,16 @@ class TensorChecksum:
     sha256: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class WeightChecksums:
+@dataclass(frozen=True, slots=True, repr=False)
+class WeightChecksums(Brief):
     """Checksums by tensor name."""
 
     checksums: dict[str, TensorChecksum]
     weight_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class WeightVersion:
+@dataclass(frozen=True, slots=True, repr=False)
+class WeightVersion(Brief):
     """Version of a job's weights, and since when it has them."""
 
     weight_version: int

@@ -11,13 +11,14 @@ from gradwire.client.agentic.engine.completions import CompletionError
 from gradwire.client.agentic.outcomes import Outcome
 from gradwire.client.agentic.trajectory import Trajectory
 from gradwire.client.errors import GradwireError
+from gradwire.client.types.shown import Brief
 
 _OF_THE_NETWORK = {"aiohttp", "grpc", "httpx", "httpx2", "openai"}
 _OF_THE_REQUEST = {400, 413, 422}  # statuses of what no server could answer
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFailure:
+@dataclass(frozen=True, slots=True, repr=False)
+class TaskFailure(Brief):
     """A task without a trajectory: its position, its `id`, and why."""
 
     idx: int
@@ -27,8 +28,8 @@ class TaskFailure:
     error: BaseException | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineBatch:
+@dataclass(frozen=True, slots=True, repr=False)
+class EngineBatch(Brief):
     """Trajectories by `idx`, and the tasks that have none, by `idx`."""
 
     trajectories: list[Trajectory]

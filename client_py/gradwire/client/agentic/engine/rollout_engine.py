@@ -16,10 +16,11 @@ from gradwire.client.agentic.recorded import trajectory_of
 from gradwire.client.agentic.trajectory import Trajectory
 from gradwire.client.aio.client import AsyncClient
 from gradwire.client.aio.opened import AsyncOpenRollout
+from gradwire.client.types.shown import Brief
 
 
-@dataclass
-class Episode:
+@dataclass(repr=False)
+class Episode(Brief):
     """What an agent made of a task.
 
     `reward` is the run's; `messages` the conversation, of strings, for people; `outcome` "ok", or "truncated" where

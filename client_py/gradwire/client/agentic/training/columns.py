@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire.client.agentic.training.samples import SampleRow
+from gradwire.client.types.shown import Brief
 from gradwire.client.types.training import TrainingBatch
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeptRow:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class KeptRow(Brief):
     """A row that goes into the batch."""
 
     idx: int

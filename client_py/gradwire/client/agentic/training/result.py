@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gradwire.client.types.shown import Brief
 from gradwire.client.types.training import TrainingBatch
 
 
@@ -37,8 +38,8 @@ class DropReason(StrEnum):
     """Longer than `max_row_tokens`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DroppedRow:
+@dataclass(frozen=True, slots=True, repr=False)
+class DroppedRow(Brief):
     """Something that was sampled and is not in the batch."""
 
     idx: int
@@ -52,8 +53,8 @@ class DroppedRow:
     """Of the rollout that the run was recorded as."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowOrigin:
+@dataclass(frozen=True, slots=True, repr=False)
+class RowOrigin(Brief):
     """Where a row of the batch comes from."""
 
     idx: int
@@ -70,8 +71,8 @@ class RowOrigin:
     """Of the rollout that the run was recorded as."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchStats:
+@dataclass(frozen=True, slots=True, repr=False)
+class BatchStats(Brief):
     """Counts and means. Rewards are those of the runs that count in the statistics of groups."""
 
     num_samples: int
@@ -101,8 +102,8 @@ class BatchStats:
     reward_max: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class AgentBatch:
+@dataclass(frozen=True, slots=True, repr=False)
+class AgentBatch(Brief):
     """A batch for `client.training.fwd_bwd`, and its account."""
 
     batch: TrainingBatch | None

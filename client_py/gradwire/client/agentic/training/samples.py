@@ -17,10 +17,11 @@ from gradwire.client.agentic.outcomes import POLICY_OUTCOMES, Outcome
 from gradwire.client.agentic.segments import Segment
 from gradwire.client.agentic.training.result import DropReason
 from gradwire.client.agentic.trajectory import StepTrajectory, Trajectory, check_trainable
+from gradwire.client.types.shown import Brief
 
 
-@dataclass(slots=True, eq=False)
-class SampleRow:
+@dataclass(slots=True, eq=False, repr=False)
+class SampleRow(Brief):
     """A row of T tokens as the model saw them: prompt, replies, and what tools answered between."""
 
     token_ids: npt.NDArray[np.int32]
@@ -37,8 +38,8 @@ class SampleRow:
     """Nobody went on from it: the client had asked again, or had left."""
 
 
-@dataclass(slots=True, eq=False)
-class Sample:
+@dataclass(slots=True, eq=False, repr=False)
+class Sample(Brief):
     """A run on a task."""
 
     idx: int
