@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from grpc import StatusCode, aio
 
+from gradwire.client import AsyncClient
 from gradwire.server.codec.value import decode_value, put_value
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.rpc.interceptors import auth
@@ -166,6 +167,33 @@ async def test_a_revoked_token_ends_the_stream(tmp_path: Path, monkeypatch: pyte
         await call.write(asked(1.0, 2.0))
         failed = await ended(call)
         assert (failed.code, failed.reason) == (StatusCode.UNAUTHENTICATED, "TOKEN_REVOKED")
+
+
+async def test_a_tenant_holds_a_part_of_the_places(tmp_path: Path) -> None:
+    tokens = [token("admin"), token("alice"), token("bob")]
+    async with serving(tmp_path, tokens=tokens, limits={"max_calls_per_service": 8}) as guarded:
+        await deploy(guarded)
+
+        async def stream(name: str) -> Any:
+            call = guarded.inference.GetActionStream(metadata=bearer(SECRETS[name]))
+            await call.write(asked(1.0, 2.0))
+            return call
+
+        held = [await stream("alice") for _ in range(2)]
+        for call in held:
+            assert action(await call.read()).shape == (1,)
+        failed = await ended(await stream("alice"))
+        assert (failed.code, failed.reason) == (StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS")
+        assert failed.retry_after > 0
+        others = await stream("bob")
+        assert action(await others.read()).shape == (1,)
+        async with AsyncClient(guarded.app.grpc_address, token=SECRETS["alice"]) as client:
+            found = await client.inference.get_action(np.ones(2, np.float32), in_turn=True)
+            assert np.asarray(found.action).shape == (1,)
+        await held[0].done_writing()
+        assert await held[0].read() is aio.EOF
+        again = await stream("alice")
+        assert action(await again.read()).shape == (1,)
 
 
 async def messages(queue: asyncio.Queue[int]) -> AsyncIterator[int]:

@@ -45,6 +45,8 @@ class InferenceServiceStub:
     Each request is answered by one response, in order; the next may be sent before. A request that cannot be answered
     ends the stream with its status, after the responses to those before it. A stream that waits for a request for a
     minute, or while the server shuts down, is ended with OK: what was sent and not answered then was not looked at.
+    RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) before any request is looked at when the caller's tenant has too many open: a
+    quarter of `limits.max_calls_per_service`, 1024 by default. GetAction answers it still.
     """
 
     Predict: grpc.UnaryUnaryMultiCallable[
@@ -92,6 +94,8 @@ class InferenceServiceAsyncStub:
     Each request is answered by one response, in order; the next may be sent before. A request that cannot be answered
     ends the stream with its status, after the responses to those before it. A stream that waits for a request for a
     minute, or while the server shuts down, is ended with OK: what was sent and not answered then was not looked at.
+    RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) before any request is looked at when the caller's tenant has too many open: a
+    quarter of `limits.max_calls_per_service`, 1024 by default. GetAction answers it still.
     """
 
     Predict: grpc.aio.UnaryUnaryMultiCallable[
@@ -145,6 +149,8 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         Each request is answered by one response, in order; the next may be sent before. A request that cannot be answered
         ends the stream with its status, after the responses to those before it. A stream that waits for a request for a
         minute, or while the server shuts down, is ended with OK: what was sent and not answered then was not looked at.
+        RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) before any request is looked at when the caller's tenant has too many open: a
+        quarter of `limits.max_calls_per_service`, 1024 by default. GetAction answers it still.
         """
 
     @abc.abstractmethod

@@ -25,6 +25,7 @@ from gradwire.server.rpc.jobs import JobServicer
 from gradwire.server.rpc.rollouts import RolloutServicer
 from gradwire.server.rpc.sampling import SamplingServicer
 from gradwire.server.rpc.sessions import SessionServicer
+from gradwire.server.rpc.shares import StreamShares
 from gradwire.server.rpc.training import TrainingServicer
 from gradwire.server.rpc.weights import WeightServicer
 from gradwire.v1 import (
@@ -104,7 +105,7 @@ def servicers(
         weights=WeightServicer(rooms.jobs, rooms.sync, rooms.updates),
         jobs=JobServicer(rooms.jobs, rooms.checkpoints, resolve_model, _check_loss, settings.model),
         deployments=DeploymentServicer(rooms.deployments, rooms.deployer),
-        inference=InferenceServicer(rooms.inference, metrics, arrays),
+        inference=InferenceServicer(rooms.inference, metrics, arrays, StreamShares(limits.max_calls_per_service)),
         sessions=SessionServicer(rooms.deployments, rooms.sessions),
         rollouts=RolloutServicer(rooms.jobs, rooms.rollouts, metrics, limits.max_message_bytes),
         admin=AdminServicer(capabilities(settings, SERVICES, http_url), rooms.tokens, rooms.authenticator),

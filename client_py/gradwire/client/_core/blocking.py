@@ -82,8 +82,9 @@ class BlockingConnection:
 
     def turns(self, rpc: Rpc[Request, Response], wanted: bool | None) -> bool:
         """As `Connection.turns`; not said otherwise, those that follow one another closely take turns."""
-        suit = self._turns(rpc.path).suit()
-        return suit if wanted is None else wanted
+        turns = self._turns(rpc.path)
+        suit = turns.suit()
+        return suit if wanted is None else wanted and not turns.refused
 
     def refuse_turns(self, rpc: Rpc[Request, Response]) -> None:
         """As `Connection.refuse_turns`."""

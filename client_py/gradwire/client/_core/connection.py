@@ -113,7 +113,7 @@ class Connection:
         return bool(wanted) and not self._endpoint.address.http and rpc.path not in self._without_turns
 
     def refuse_turns(self, rpc: Rpc[Request, Response]) -> None:
-        """The server does not have this method."""
+        """The server does not have this method, or no room for another stream: calls go by themselves from now on."""
         self._without_turns.add(rpc.path)
 
     async def in_turn(

@@ -83,7 +83,7 @@ class BlockingTurns:
         self._lock = threading.Lock()
         self._asked = -math.inf
         self.refused = False
-        """The server has no such method."""
+        """The server has no such method, or no room for another stream."""
 
     def suit(self) -> bool:
         """Whether a request of now should take its turn: it follows another closely, and nobody else is asking."""

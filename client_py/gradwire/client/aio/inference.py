@@ -18,7 +18,7 @@ from gradwire.client._convert.shared import Lent
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.rpc import Rpc
 from gradwire.client.aio.streams import AsyncReplyStream
-from gradwire.client.errors import UnimplementedError
+from gradwire.client.errors import ResourceExhaustedError, UnimplementedError
 from gradwire.client.types.inference import ActionResult, DeploymentStatus, Prediction, Replies, ValueLike
 from gradwire.client.types.sampling import SamplingKeywords, SamplingParamsLike
 from gradwire.v1 import inference_pb2 as pb
@@ -103,7 +103,10 @@ class AsyncInference:
                 try:
                     found = await self._connection.in_turn(_ACTIONS, turn, timeout=timeout, repeatable=repeatable)
                     return action_from_proto(found.response)
-                except UnimplementedError:  # an older server
+                except (UnimplementedError, ResourceExhaustedError) as error:
+                    # An older server, or one on which the tenant has as many streams as it may have.
+                    if isinstance(error, ResourceExhaustedError) and error.reason != "TOO_MANY_STREAMS":
+                        raise
                     self._connection.refuse_turns(_ACTIONS)
             response = await lent.unary(self._connection, _ACTION, whole, timeout=timeout, repeatable=repeatable)
         return action_from_proto(response)

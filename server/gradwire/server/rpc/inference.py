@@ -16,6 +16,7 @@ from gradwire.server.domain.replies import Reply, ReplyEnd, ReplyStart
 from gradwire.server.engines.sampling import CompletionDelta
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.server.rpc.request_streams import RequestStreams
+from gradwire.server.rpc.shares import StreamShares
 from gradwire.v1 import inference_pb2 as pb
 from gradwire.v1 import inference_pb2_grpc, sampling_pb2
 
@@ -23,11 +24,14 @@ from gradwire.v1 import inference_pb2_grpc, sampling_pb2
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """Adapter of the deployments' calls."""
 
-    def __init__(self, inference: Inference, metrics: CallMetrics, shared_memory: SharedMemoryPolicy) -> None:
+    def __init__(
+        self, inference: Inference, metrics: CallMetrics, shared_memory: SharedMemoryPolicy, shares: StreamShares
+    ) -> None:
         self._inference = inference
         self._metrics = metrics
         self._shared_memory = shared_memory
         self._streams = RequestStreams()
+        self._shares = shares
 
     def dismiss(self) -> None:
         """The server shuts down: streams of requests end where they wait for one."""
@@ -43,7 +47,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         return response
 
     async def GetActionStream(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
-        with self._streams.each(request_iterator) as requests:
+        with self._shares.one(current_caller().tenant), self._streams.each(request_iterator) as requests:
             async for message in requests:
                 answer = pb.GetActionStreamResponse()
                 await self._act(message.request, answer.response)
