@@ -15,7 +15,7 @@ from tests.fake_engines import write_checkpoint
 async def save(store: CheckpointStore, tenant: str, name: str, *, at: float = 0.0, job_id: int = 1) -> None:
     async with store.new(tenant, name) as path:
         path.mkdir()
-        write_checkpoint(path, CheckpointInfo(name, str(path), str(path / "hf"), 3, 2, 10, at))
+        write_checkpoint(path, CheckpointInfo(name, str(path), 3, 2, 10, at))
         store.note_job(path, job_id)
 
 

@@ -94,7 +94,7 @@ class FakeTrainer(FakeProcess):
     async def save_checkpoint(self, path: Path, *, name: str, merged: bool = False) -> CheckpointInfo:
         await self._reach("save_checkpoint")
         path.mkdir()  # noqa: ASYNC240
-        info = CheckpointInfo(name, str(path), str(path / "hf"), self._version, self._steps, 32, time.time())
+        info = CheckpointInfo(name, str(path), self._version, self._steps, 32, time.time())
         write_checkpoint(path, info)
         return info
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.server.domain.cursors import Cursor
-from gradwire.server.engines.training import ADAPTER_FOLDER, EXPORT_FOLDER, CheckpointInfo
+from gradwire.server.engines.training import EXPORT_FOLDER, CheckpointInfo
 from gradwire.server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 
 log = logging.getLogger(__name__)
@@ -96,11 +96,11 @@ class CheckpointStore:
         path = self.existing(tenant, name)
         try:
             facts = _metadata(path)
-            lora = facts.get("lora") is not None
+            exported = _is_exported(facts)
             files = {str(file): str(entry["sha256"]) for file, entry in facts["files"].items()}
         except (*_UNREADABLE, AttributeError) as error:
             raise _damaged(name, f"{METADATA_FILE} cannot be read ({error})") from error
-        if lora and not any(file.startswith(f"{EXPORT_FOLDER}/") for file in files):
+        if not exported:
             raise FailedPrecondition(
                 "CHECKPOINT_IS_AN_ADAPTER",
                 f"the checkpoint {name} holds an adapter and no model: save it with merge to use it as one, or load it "
@@ -171,18 +171,24 @@ def _job_of(path: Path) -> int:
 
 
 def _info(path: Path, facts: dict[str, Any]) -> CheckpointInfo:
-    lora = facts.get("lora") is not None
-    exported = not lora or any(str(file).startswith(f"{EXPORT_FOLDER}/") for file in facts["files"])
     return CheckpointInfo(
         name=path.name,
         path=str(path),
-        export_path=str(path / EXPORT_FOLDER) if exported else "",
         weight_version=_number(facts["weight_version"]),
         step=_number(facts["step"]),
         nbytes=_number(facts["nbytes"]),
         created_unix=_time(facts["created_unix"]),
-        adapter_path=str(path / ADAPTER_FOLDER) if lora else "",
+        exported=_is_exported(facts),
+        adapter=_is_adapter(facts),
     )
+
+
+def _is_adapter(facts: dict[str, Any]) -> bool:
+    return facts.get("lora") is not None
+
+
+def _is_exported(facts: dict[str, Any]) -> bool:
+    return not _is_adapter(facts) or any(str(file).startswith(f"{EXPORT_FOLDER}/") for file in facts["files"])
 
 
 def _metadata(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,20 +133,26 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """A finished checkpoint. `path` is the folder, `export_path` its Hugging Face export.
-
-    Of a job that trains an adapter, `adapter_path` is the adapter in peft's format, and `export_path` is empty unless
-    the merged model was asked for.
-    """
+    """A finished checkpoint in the folder `path`."""
 
     name: str
     path: str
-    export_path: str
     weight_version: int
     step: int
     nbytes: int
     created_unix: float
-    adapter_path: str = ""
+    exported: bool = True  # it holds the whole model; of a job that trains an adapter, only when that was asked for
+    adapter: bool = False  # it holds an adapter
+
+    @property
+    def export_path(self) -> str:
+        """Its Hugging Face folder; empty when it holds no whole model."""
+        return str(Path(self.path) / EXPORT_FOLDER) if self.exported else ""
+
+    @property
+    def adapter_path(self) -> str:
+        """The adapter in peft's format; empty when it holds none."""
+        return str(Path(self.path) / ADAPTER_FOLDER) if self.adapter else ""
 
 
 class TrainerPart(StrEnum):

@@ -23,7 +23,6 @@ from gradwire.server.engines.deepspeed.launcher import LocalLauncher, free_port
 from gradwire.server.engines.deepspeed.operations import WorkerGroup
 from gradwire.server.engines.progress import still
 from gradwire.server.engines.training import (
-    ADAPTER_FOLDER,
     CheckpointInfo,
     ForwardResult,
     FwdBwdResult,
@@ -167,12 +166,12 @@ class DeepSpeedTrainer:
         return CheckpointInfo(
             name=name,
             path=str(path),
-            export_path=first.export_path,
             weight_version=first.weight_version,
             step=first.step,
             nbytes=first.nbytes,
             created_unix=first.created_unix,
-            adapter_path=str(path / ADAPTER_FOLDER) if self._config.lora else "",
+            exported=bool(first.export_path),
+            adapter=self._config.lora is not None,
         )
 
     async def load_checkpoint(self, path: Path) -> StepResult:

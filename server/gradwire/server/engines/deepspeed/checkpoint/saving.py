@@ -15,7 +15,7 @@ from gradwire.server.engines.deepspeed.optimizer import state_keys
 from gradwire.server.engines.deepspeed.parameters import FullState, MergedWeights, Weights
 from gradwire.server.engines.deepspeed.tensorfile import DTYPE_NAMES, Entry
 from gradwire.server.engines.deepspeed.trainer import Trainer
-from gradwire.server.engines.training import EXPORT_FOLDER, CheckpointInfo
+from gradwire.server.engines.training import CheckpointInfo
 
 
 def save_checkpoint(trainer: Trainer, path: Path, name: str, *, merged: bool = False) -> CheckpointInfo:
@@ -25,8 +25,8 @@ def save_checkpoint(trainer: Trainer, path: Path, name: str, *, merged: bool = F
     """
     trainer.ranks.attempt(lambda: refuse_existing(path, trainer.ranks.rank))
     lora = trainer.config.lora is not None
-    export = str(path / EXPORT_FOLDER) if merged or not lora else ""
-    writer = CheckpointWriter(trainer, path, name, export=bool(export)) if trainer.ranks.rank == 0 else None
+    exported = merged or not lora
+    writer = CheckpointWriter(trainer, path, name, export=exported) if trainer.ranks.rank == 0 else None
     try:
         _write_weights(FullState(trainer), writer, weights_file(trainer))
         if lora and merged:
@@ -37,15 +37,16 @@ def save_checkpoint(trainer: Trainer, path: Path, name: str, *, merged: bool = F
         if writer is not None:
             writer.discard()
     if manifest is None:
-        return CheckpointInfo(name, str(path), export, trainer.weight_version, trainer.steps, 0, 0.0)
+        return CheckpointInfo(name, str(path), trainer.weight_version, trainer.steps, 0, 0.0, exported, lora)
     return CheckpointInfo(
         name=name,
         path=str(path),
-        export_path=export,
         weight_version=manifest.weight_version,
         step=manifest.step,
         nbytes=manifest.nbytes,
         created_unix=manifest.created_unix,
+        exported=exported,
+        adapter=lora,
     )
 
 
