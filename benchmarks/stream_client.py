@@ -26,11 +26,11 @@ class Clients:
         """(tokens per second, CPU seconds of this process per 1,000 tokens) of some streams at once."""
         stream = self._aio if command["kind"] == "aio" else self._stub
 
-        async def one_after_another() -> int:
-            return sum([await stream(command["prompt"], command["tokens"]) for _ in range(command["repeats"])])
+        async def one_after_another(lengths: list[int]) -> int:
+            return sum([await stream(command["prompt"], tokens) for tokens in lengths])
 
         wall, cpu = time.perf_counter(), time.process_time()
-        count = sum(await asyncio.gather(*(one_after_another() for _ in range(command["streams"]))))
+        count = sum(await asyncio.gather(*map(one_after_another, command["lengths"])))
         return count / (time.perf_counter() - wall), (time.process_time() - cpu) * 1000 / count
 
     async def _aio(self, prompt: str, tokens: int) -> int:

@@ -5,7 +5,7 @@ driven in-process, turn by turn. The client is a process of its own. The model i
 nothing: what is measured is the path of a token. As many requests are under way as there are streams: where one
 ends, the next begins.
 
-    python -m benchmarks.streaming [--streams 1 8 32 64] [--tokens 128] [--rounds 5]
+    python -m benchmarks.streaming [--streams 1 8 32 64] [--tokens 128] [--equal] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,20 @@ class Sample:
     client_cpu: float = 0.0
 
 
-async def in_process(app: App, streams: int, tokens: int, repeats: int) -> float:
+def lengths_of(streams: int, tokens: int, repeats: int, *, equal: bool) -> list[list[int]]:
+    """Tokens of each request, by stream: from half of `tokens` to one and a half times as many, as they differ in life.
+
+    With `equal` ones all streams of an engine that is driven in-process begin in the same step again and again. A
+    server spreads them, and a step that takes up requests costs the engine more than one that does not.
+    """
+    if equal:
+        return [[tokens] * repeats] * streams
+    numbers = range(streams * repeats)
+    lengths = [tokens // 2 + number * 61 % (tokens + 1) for number in numbers]  # 61: neighbours are far apart
+    return [lengths[stream::streams] for stream in range(streams)]
+
+
+async def in_process(app: App, lengths: Sequence[Sequence[int]]) -> float:
     """Tokens per second of AsyncLLM as its documentation uses it: one delta per token."""
     from vllm.inputs.engine import tokens_input
     from vllm.sampling_params import RequestOutputKind, SamplingParams
@@ -51,7 +65,7 @@ async def in_process(app: App, streams: int, tokens: int, repeats: int) -> float
     engine: Any = app.jobs.built_in.engine  # type: ignore[union-attr]
     prompt = [int(token) for token in engine.tokenize(PROMPT)]
 
-    async def stream(number: int) -> int:
+    async def stream(number: int, tokens: int) -> int:
         params = SamplingParams(
             temperature=1.0, max_tokens=tokens, ignore_eos=True, output_kind=RequestOutputKind.DELTA
         )
@@ -62,10 +76,10 @@ async def in_process(app: App, streams: int, tokens: int, repeats: int) -> float
         return count
 
     async def one_after_another(number: int) -> int:
-        return sum([await stream(number) for _ in range(repeats)])
+        return sum([await stream(number, tokens) for tokens in lengths[number]])
 
     begin = time.perf_counter()
-    count = sum(await asyncio.gather(*(one_after_another(number) for number in range(streams))))
+    count = sum(await asyncio.gather(*map(one_after_another, range(len(lengths)))))
     return count / (time.perf_counter() - begin)
 
 
@@ -86,30 +100,33 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
         try:
             with frozen_heap(), Child("stream_client", app.grpc_address) as client:
                 for streams in arguments.streams:
-                    rows += await _compare(app, client, streams, arguments.tokens, arguments.rounds)
+                    rows += await _compare(app, client, streams, arguments)
         finally:
             await app.stop()
     return rows
 
 
-async def _compare(app: App, client: Child, streams: int, tokens: int, rounds: int) -> list[Row]:
-    # So many requests after one another in each stream's place: a sample lasts one to two seconds.
-    repeats = min(8, 256 // streams)
+async def _compare(app: App, client: Child, streams: int, arguments: argparse.Namespace) -> list[Row]:
+    # So many requests after one another in each stream's place: a sample lasts three seconds or more, so that its first
+    # moment, when all begin at once, and its last, when no more follow, are a small part of it.
+    repeats = max(8, min(20, 512 // streams))
+    lengths = lengths_of(streams, arguments.tokens, repeats, equal=arguments.equal)
+    thousands = sum(map(sum, lengths)) / 1000
 
     async def over_grpc(kind: str) -> Sample:
-        command = {"kind": kind, "streams": streams, "tokens": tokens, "repeats": repeats, "prompt": PROMPT}
+        command = {"kind": kind, "lengths": lengths, "prompt": PROMPT}
         cpu = time.process_time()
         speed, client_cpu = await asyncio.to_thread(lambda: client.call(**command))
-        return Sample(speed, (time.process_time() - cpu) * 1000 / (streams * tokens * repeats), client_cpu)
+        return Sample(speed, (time.process_time() - cpu) / thousands, client_cpu)
 
     async def one_round() -> dict[str, Sample]:
         cpu = time.process_time()
-        speed = await in_process(app, streams, tokens, repeats)
-        bare = Sample(speed, (time.process_time() - cpu) * 1000 / (streams * tokens * repeats))
+        speed = await in_process(app, lengths)
+        bare = Sample(speed, (time.process_time() - cpu) / thousands)
         return {"bare": bare, **{kind: await over_grpc(kind) for kind in CLIENTS}}
 
     await one_round()  # first times are slower on every side
-    results = [await one_round() for _ in range(rounds)]
+    results = [await one_round() for _ in range(arguments.rounds)]
     for kind in results[0]:
         front = statistics.median(result[kind].front_cpu for result in results)
         ours = statistics.median(result[kind].client_cpu for result in results)
@@ -123,7 +140,7 @@ async def _compare(app: App, client: Child, streams: int, tokens: int, rounds: i
             [result["bare"].speed for result in results],
             "tok/s",
             more_is_better=True,
-            required=REQUIRED if kind == "aio" else None,
+            required=REQUIRED if kind == "aio" and not arguments.equal else None,
             reference_name="AsyncLLM",
         )
         for kind, name in CLIENTS.items()
@@ -134,7 +151,8 @@ def main() -> None:
     """Command line."""
     parser = parser_of(__doc__)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32, 64], help="(%(default)s)")
-    parser.add_argument("--tokens", type=int, default=128, help="of each stream (%(default)s)")
+    parser.add_argument("--tokens", type=int, default=128, help="of a stream, on average (%(default)s)")
+    parser.add_argument("--equal", action="store_true", help="all streams have the same length")
     parser.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
     arguments = parser.parse_args()
     # As `gradwire serve` sets them.

@@ -32,7 +32,7 @@ from gradwire.v1 import sampling_params_pb2 as pb
 
 
 def decode(**given: Any) -> SamplingParams:
-    return decode_params(pb.SamplingParams(**given), max_log_probs=20)
+    return decode_params(pb.SamplingParams(**given), max_log_probs=20).params
 
 
 def refused(**given: Any) -> list[str]:
@@ -74,7 +74,21 @@ def test_what_was_sent_is_echoed_as_it_was_sent() -> None:
         structured_output=pb.StructuredOutput(regex="a+"),
     )  # fmt: skip
     assert {f.name for f, _ in sent.ListFields()} == {f.name for f in pb.SamplingParams.DESCRIPTOR.fields}
-    assert encode_params(decode_params(sent, max_log_probs=20), max_tokens=9) == sent
+    read = decode_params(sent, max_log_probs=20)
+    assert encode_params(read.params, max_tokens=9) == read.encode(max_tokens=9) == sent
+
+
+@pytest.mark.parametrize("size", [1, 5000])
+def test_the_same_parameters_again(size: int) -> None:
+    """Small ones are remembered: no answer is changed by one before it, nor by another job's limits."""
+    sent = pb.SamplingParams(n=2, stop=["x" * size], log_probs=5)
+    first = decode_params(sent, max_log_probs=20)
+    first.encode(max_tokens=3).stop.append("another")
+    again = decode_params(sent, max_log_probs=20)
+    assert again.params == first.params
+    assert (again.encode(max_tokens=4).max_tokens, list(again.encode(max_tokens=4).stop)) == (4, ["x" * size])
+    with pytest.raises(InvalidArgument, match="at most 4"):
+        decode_params(sent, max_log_probs=4)
 
 
 def test_each_domain_parameter_can_be_sent() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,11 +46,35 @@ _SCALARS = (
 )
 _OPTIONAL = ("seed", "log_probs", "prompt_log_probs")
 _LISTS = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids")
+_SMALL = 1024  # bytes of parameters that are worth remembering; those with a schema or many biases are not
 
 
-def decode_params(message: sampling_params_pb2.SamplingParams, *, max_log_probs: int) -> SamplingParams:
+@dataclass(frozen=True, slots=True)
+class ReadParams:
+    """Parameters that came with a request."""
+
+    params: SamplingParams
+    _encoded: sampling_params_pb2.SamplingParams
+
+    def encode(self, *, max_tokens: int) -> sampling_params_pb2.SamplingParams:
+        """As they were used; `max_tokens` is what the context allowed."""
+        message = sampling_params_pb2.SamplingParams()
+        message.CopyFrom(self._encoded)
+        message.max_tokens = max_tokens
+        return message
+
+
+def decode_params(message: sampling_params_pb2.SamplingParams, *, max_log_probs: int) -> ReadParams:
     """Resolved parameters. The rules in the protos hold already; `resolve` adds those between fields."""
-    return resolve(given_params(message), max_log_probs=max_log_probs)
+    data = message.SerializeToString()
+    return (_read if len(data) <= _SMALL else _read.__wrapped__)(data, max_log_probs)
+
+
+@lru_cache(256)  # a loop samples with the same ones again and again
+def _read(data: bytes, max_log_probs: int) -> ReadParams:
+    message = sampling_params_pb2.SamplingParams.FromString(data)
+    params = resolve(given_params(message), max_log_probs=max_log_probs)
+    return ReadParams(params, encode_params(params, max_tokens=params.max_tokens))
 
 
 def given_params(message: sampling_params_pb2.SamplingParams) -> dict[str, Any]:

@@ -92,7 +92,8 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
     async def Generate(self, request: sampling_pb2.GenerateRequest, context: Any) -> sampling_pb2.GenerateResponse:
         job, rollout = self._place(request)
         adapter, engine = self._served(job, request), job.engine
-        params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
+        read = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
+        params = read.params
         _check_count(len(request.prompts), params.n)
         paths = [f"prompts[{i}]" for i in range(len(request.prompts))]
         prompts = await prompt_tokens(engine, request.prompts, paths)
@@ -111,17 +112,18 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         most = max(_max_tokens(engine, params, tokens) for tokens in prompts)
         return sampling_pb2.GenerateResponse(
             results=[encode_result(t, r) for t, r in zip(prompts, results, strict=True)],
-            params=codec.encode_params(params, max_tokens=most),
+            params=read.encode(max_tokens=most),
             usage=usage,
         )
 
     async def GenerateStream(self, request: sampling_pb2.GenerateStreamRequest, context: Any) -> None:  # type: ignore[override]
         job, rollout = self._place(request)
         adapter, engine = self._served(job, request), job.engine
-        params = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
+        read = codec.decode_params(request.params, max_log_probs=engine.info.max_log_probs)
+        params = read.params
         (tokens,) = await prompt_tokens(engine, [request.prompt], ["prompt"])
         start: sampling_pb2.StreamStart | None = sampling_pb2.StreamStart(
-            params=codec.encode_params(params, max_tokens=_max_tokens(engine, params, tokens)),
+            params=read.encode(max_tokens=_max_tokens(engine, params, tokens)),
             prompt=encode_prompt(tokens, None),
         )
         end = sampling_pb2.StreamEnd(usage=sampling_pb2.Usage(prompt_tokens=len(tokens)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -101,12 +102,17 @@ def _has(step: Step, name: str) -> bool:
     return getattr(type(step), name) is not getattr(Step, name)
 
 
+@cache
+def _yields(function: Any) -> bool:
+    return inspect.isasyncgenfunction(function)
+
+
 async def answer_stream(function: Any, request: Any, context: Any) -> None:
     """Run the handler of a server's stream, of either kind: one that yields, or one that writes to its context.
 
     One that writes costs no hop per message here.
     """
-    if inspect.isasyncgenfunction(function):
+    if _yields(function):
         async for response in function(request, context):
             await context.write(response)
     else:
