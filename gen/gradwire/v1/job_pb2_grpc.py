@@ -113,7 +113,8 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """Follow a job: its state now, then each change, until it ends.
+        """Follow a job: its state now, then each change, until it ends. RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) when the
+        caller's tenant has a quarter of `limits.max_calls_per_service` open already, 1024 by default.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -59,7 +59,9 @@ class JobServiceStub:
         gradwire.v1.job_pb2.WatchJobRequest,
         gradwire.v1.job_pb2.WatchJobResponse,
     ]
-    """Follow a job: its state now, then each change, until it ends."""
+    """Follow a job: its state now, then each change, until it ends. RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) when the
+    caller's tenant has a quarter of `limits.max_calls_per_service` open already, 1024 by default.
+    """
 
 class JobServiceAsyncStub:
     """Makes and ends jobs.
@@ -102,7 +104,9 @@ class JobServiceAsyncStub:
         gradwire.v1.job_pb2.WatchJobRequest,
         gradwire.v1.job_pb2.WatchJobResponse,
     ]
-    """Follow a job: its state now, then each change, until it ends."""
+    """Follow a job: its state now, then each change, until it ends. RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) when the
+    caller's tenant has a quarter of `limits.max_calls_per_service` open already, 1024 by default.
+    """
 
 class JobServiceServicer(metaclass=abc.ABCMeta):
     """Makes and ends jobs.
@@ -157,6 +161,8 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: gradwire.v1.job_pb2.WatchJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[gradwire.v1.job_pb2.WatchJobResponse], collections.abc.AsyncIterator[gradwire.v1.job_pb2.WatchJobResponse]]:
-        """Follow a job: its state now, then each change, until it ends."""
+        """Follow a job: its state now, then each change, until it ends. RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) when the
+        caller's tenant has a quarter of `limits.max_calls_per_service` open already, 1024 by default.
+        """
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

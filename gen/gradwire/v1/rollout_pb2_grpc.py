@@ -108,7 +108,8 @@ class RolloutServiceServicer(object):
     def WatchRollouts(self, request, context):
         """Rollouts as they are, then each one that changes, as it then is. Changes that a slow reader has not
         read yet are merged. Ends when all rollouts that were asked for by id have ended or are gone;
-        otherwise never by itself.
+        otherwise never by itself. RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) when the caller's tenant has a quarter of
+        `limits.max_calls_per_service` open already, 1024 by default.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

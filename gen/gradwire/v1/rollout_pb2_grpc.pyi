@@ -49,7 +49,8 @@ class RolloutServiceStub:
     ]
     """Rollouts as they are, then each one that changes, as it then is. Changes that a slow reader has not
     read yet are merged. Ends when all rollouts that were asked for by id have ended or are gone;
-    otherwise never by itself.
+    otherwise never by itself. RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) when the caller's tenant has a quarter of
+    `limits.max_calls_per_service` open already, 1024 by default.
     """
 
     FinishRollout: grpc.UnaryUnaryMultiCallable[
@@ -112,7 +113,8 @@ class RolloutServiceAsyncStub:
     ]
     """Rollouts as they are, then each one that changes, as it then is. Changes that a slow reader has not
     read yet are merged. Ends when all rollouts that were asked for by id have ended or are gone;
-    otherwise never by itself.
+    otherwise never by itself. RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) when the caller's tenant has a quarter of
+    `limits.max_calls_per_service` open already, 1024 by default.
     """
 
     FinishRollout: grpc.aio.UnaryUnaryMultiCallable[
@@ -181,7 +183,8 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[gradwire.v1.rollout_pb2.WatchRolloutsResponse], collections.abc.AsyncIterator[gradwire.v1.rollout_pb2.WatchRolloutsResponse]]:
         """Rollouts as they are, then each one that changes, as it then is. Changes that a slow reader has not
         read yet are merged. Ends when all rollouts that were asked for by id have ended or are gone;
-        otherwise never by itself.
+        otherwise never by itself. RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) when the caller's tenant has a quarter of
+        `limits.max_calls_per_service` open already, 1024 by default.
         """
 
     @abc.abstractmethod

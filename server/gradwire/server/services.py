@@ -99,15 +99,19 @@ def servicers(
     limits = settings.limits
     batches = Batches(rooms.jobs, rooms.uploads, SharedMemoryPolicy(settings.shared_memory, limits.max_upload_bytes))
     arrays = SharedMemoryPolicy(settings.shared_memory, limits.max_message_bytes)
+
+    def shares(instead: str) -> StreamShares:
+        return StreamShares(limits.max_calls_per_service, instead)
+
     return Servicers(
         sampling=SamplingServicer(rooms.jobs, metrics, rooms.rollouts),
         training=TrainingServicer(rooms.jobs, batches, rooms.checkpoints, metrics),
         weights=WeightServicer(rooms.jobs, rooms.sync, rooms.updates),
-        jobs=JobServicer(rooms.jobs, rooms.checkpoints, resolve_model, _check_loss, settings.model),
+        jobs=JobServicer(rooms.jobs, rooms.checkpoints, resolve_model, _check_loss, settings.model, shares("GetJob")),
         deployments=DeploymentServicer(rooms.deployments, rooms.deployer),
-        inference=InferenceServicer(rooms.inference, metrics, arrays, StreamShares(limits.max_calls_per_service)),
+        inference=InferenceServicer(rooms.inference, metrics, arrays, shares("GetAction")),
         sessions=SessionServicer(rooms.deployments, rooms.sessions),
-        rollouts=RolloutServicer(rooms.jobs, rooms.rollouts, metrics, limits.max_message_bytes),
+        rollouts=RolloutServicer(rooms.jobs, rooms.rollouts, metrics, limits.max_message_bytes, shares("GetRollout")),
         admin=AdminServicer(capabilities(settings, SERVICES, http_url), rooms.tokens, rooms.authenticator),
         health=health_servicer,
     )

@@ -26,6 +26,7 @@ from gradwire.server.errors import (
 )
 from gradwire.server.models.recipes import RecipeError
 from gradwire.server.models.resolve import ModelNotFoundError
+from gradwire.server.rpc.shares import StreamShares
 from gradwire.v1 import job_pb2, job_pb2_grpc
 
 ModelResolver = Callable[[str], Path]
@@ -38,13 +39,14 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
 
     def __init__(
         self, jobs: JobRegistry, checkpoints: CheckpointStore, resolve_model: ModelResolver, check_loss: LossCheck,
-        default_model: str,
+        default_model: str, shares: StreamShares,
     ) -> None:  # fmt: skip
         self._jobs = jobs
         self._checkpoints = checkpoints
         self._resolve_model = resolve_model
         self._check_loss = check_loss
         self._default_model = default_model
+        self._shares = shares
         self._creations: dict[str, OperationLog] = {}  # by tenant
 
     async def CreateJobs(self, request: job_pb2.CreateJobsRequest, context: Any) -> None:  # type: ignore[override]
@@ -131,17 +133,19 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         return job_pb2.HeartbeatResponse(leases=leases)
 
     async def WatchJob(self, request: job_pb2.WatchJobRequest, context: Any) -> None:  # type: ignore[override]
-        job = self._jobs.get(request.job_id, current_caller())
-        lines = job.watch()
-        try:
-            await context.write(job_pb2.WatchJobResponse(job=_encode(job)))
-            while job.state not in _ENDED or not lines.empty():
-                message = await lines.get()
-                if message is None:
-                    raise draining()
-                await context.write(job_pb2.WatchJobResponse(job=_encode(job), message=message))
-        finally:
-            job.unwatch(lines)
+        caller = current_caller()
+        job = self._jobs.get(request.job_id, caller)
+        with self._shares.one(caller.tenant):
+            lines = job.watch()
+            try:
+                await context.write(job_pb2.WatchJobResponse(job=_encode(job)))
+                while job.state not in _ENDED or not lines.empty():
+                    message = await lines.get()
+                    if message is None:
+                        raise draining()
+                    await context.write(job_pb2.WatchJobResponse(job=_encode(job), message=message))
+            finally:
+                job.unwatch(lines)
 
 
 @contextmanager

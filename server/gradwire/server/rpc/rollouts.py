@@ -21,6 +21,7 @@ from gradwire.server.domain.rollouts.shelf import Shelf
 from gradwire.server.domain.rollouts.store import RolloutStore
 from gradwire.server.errors import ResourceExhausted
 from gradwire.server.observability.metrics import CallMetrics
+from gradwire.server.rpc.shares import StreamShares
 from gradwire.v1 import rollout_pb2 as pb
 from gradwire.v1 import rollout_pb2_grpc
 
@@ -28,11 +29,15 @@ from gradwire.v1 import rollout_pb2_grpc
 class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     """Adapter of the rollouts. The shelf comes from who calls, never from the request."""
 
-    def __init__(self, jobs: JobRegistry, rollouts: RolloutStore, metrics: CallMetrics, max_message_bytes: int) -> None:
+    def __init__(
+        self, jobs: JobRegistry, rollouts: RolloutStore, metrics: CallMetrics, max_message_bytes: int,
+        shares: StreamShares,
+    ) -> None:  # fmt: skip
         self._jobs = jobs
         self._metrics = metrics
         self._rollouts = rollouts
         self._max_message_bytes = max_message_bytes
+        self._shares = shares
 
     def _shelf(self) -> Shelf:
         return self._rollouts.shelf(current_caller().tenant)
@@ -54,8 +59,9 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         return pb.GetRolloutResponse(rollout=encode_rollout(rollout), calls=calls)
 
     async def WatchRollouts(self, request: pb.WatchRolloutsRequest, context: Any) -> None:  # type: ignore[override]
-        async for rollout, gone in self._shelf().watch(request.rollout_ids, request.group_id):
-            await context.write(pb.WatchRolloutsResponse(rollout=encode_rollout(rollout), gone=gone))
+        with self._shares.one(current_caller().tenant):
+            async for rollout, gone in self._shelf().watch(request.rollout_ids, request.group_id):
+                await context.write(pb.WatchRolloutsResponse(rollout=encode_rollout(rollout), gone=gone))
 
     async def FinishRollout(self, request: pb.FinishRolloutRequest, context: Any) -> pb.FinishRolloutResponse:
         rollout = self._shelf().get(request.rollout_id)

@@ -1,6 +1,6 @@
-"""What each tenant may hold of a service's places with streams of requests.
+"""What each tenant may hold of a service's places with streams that last as long as their client likes.
 
-Such a stream holds a place for as long as its client likes, also while nothing is asked on it.
+Such a stream holds its place also while nothing happens on it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ _RETRY = timedelta(seconds=1)
 class StreamShares:
     """A quarter of the places for each tenant: users cannot be told apart where a partner's token names them."""
 
-    def __init__(self, max_calls_per_service: int) -> None:
+    def __init__(self, max_calls_per_service: int, instead: str) -> None:
+        """`instead` is the method that needs no stream, for whoever is refused one."""
         self._limit = max(1, max_calls_per_service // _PART)
+        self._instead = instead
         self._open: Counter[str] = Counter()
 
     @contextmanager
@@ -29,8 +31,8 @@ class StreamShares:
         if self._open[tenant] >= self._limit:
             raise ResourceExhausted(
                 "TOO_MANY_STREAMS",
-                f"tenant {tenant!r} has {self._limit} streams open already, a quarter of limits.max_calls_per_service; "
-                "close those that are not in use, or make the call without a stream",
+                f"tenant {tenant!r} has {self._limit} streams of this kind open already, a quarter of "
+                f"limits.max_calls_per_service; close those that are not in use, or call {self._instead}",
                 retry_after=_RETRY,
             )
         self._open[tenant] += 1
