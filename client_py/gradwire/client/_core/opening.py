@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 
 from gradwire.client._core.address import Address
+from gradwire.client._core.extras import not_installed
 from gradwire.client._core.options import channel_options, credentials, user_agent
 from gradwire.client._core.transport import Channel
 from gradwire.client.config import KeepAliveConfig, TLSConfig
@@ -76,7 +77,4 @@ def check_transport(address: Address) -> None:
         from importlib.util import find_spec
 
         if find_spec("aiohttp") is None:
-            raise ImportError(
-                f"{address.shown} takes aiohttp, which is not installed: "
-                "in gradwire's source folder, pip install -e '.[http]'"
-            )
+            raise not_installed("aiohttp", "http", address.shown)

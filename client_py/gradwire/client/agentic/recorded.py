@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gradwire.client._core.extras import extra
 from gradwire.client.agentic.segments import Segment
 from gradwire.client.agentic.training.rollouts import row_of
 from gradwire.client.agentic.trajectory import METRIC_KEYS, Step, StepTrajectory
@@ -78,7 +79,8 @@ def _last_step(row: RolloutRow) -> int:
 
 
 def _segment(row: RolloutRow, mask_constrained: bool) -> Segment:
-    import torch  # here: whoever makes trajectories has it
+    with extra("agentic", "Trajectory"):
+        import torch  # here: whoever makes trajectories has it
 
     read = row_of(row, mask_constrained=mask_constrained)
     assert read.log_probs is not None and read.steps is not None

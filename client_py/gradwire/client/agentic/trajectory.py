@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradwire.client._core.extras import extra
 from gradwire.client.agentic.outcomes import outcome_of
 from gradwire.client.agentic.returns import discounted
 from gradwire.client.agentic.segments import Segment
@@ -197,7 +198,8 @@ def check_trainable(trajectory: Trajectory) -> None:
 
 
 def _check_tensor(name: str, value: Any) -> None:
-    import torch  # here: whoever has a tensor has paid for it already
+    with extra("agentic", "Trajectory"):
+        import torch  # here: whoever has a tensor has paid for it already
 
     if value is None:
         raise ValueError(f"Trajectory's {name} is not set")

@@ -11,6 +11,7 @@ import uuid
 from types import ModuleType
 from typing import Any
 
+from gradwire.client._core.extras import extra
 from gradwire.client.arctic.attach import Attachment, ServerState
 from gradwire.client.arctic.config import ArcticRLClientConfig
 from gradwire.client.arctic.server import LocalServer
@@ -135,12 +136,7 @@ def _connect(ray: ModuleType, config: ArcticRLClientConfig) -> None:
 
 
 def _ray() -> ModuleType:
-    try:
+    with extra("ray", 'comm_protocol="ray"'):
         import ray
-    except ImportError as error:
-        raise ImportError(
-            'comm_protocol="ray" needs Ray, which is not installed: '
-            "in gradwire's source folder, pip install -e '.[ray]'"
-        ) from error
     module: ModuleType = ray
     return module

@@ -62,8 +62,9 @@ def missing_package(command: str, error: ModuleNotFoundError, *, for_programs: b
     if error.name is None or error.name.startswith("gradwire"):
         raise error
     from gradwire.client.reporting import report
+    from gradwire.server.packages import ENGINES
 
     text = f"it needs the package {error.name}, which the client alone does not bring. "
-    text += "Install the server: in gradwire's source folder, make setup, or GRADWIRE_EXTRAS=gpu make setup"
+    text += f"Install the server: in gradwire's source folder, {ENGINES}"
     report(command, error, text, for_programs=for_programs)
     return 1

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gradwire.server.models.recipes import RecipeError
+from gradwire.server.packages import ENGINES
 
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -53,5 +54,5 @@ def _quantisation_reader_is_there() -> None:
     if missing:
         raise RecipeError(
             f"building smollm2 needs {', '.join(missing)}, which come with the engines: in gradwire's source folder, "
-            "make setup, or GRADWIRE_EXTRAS=gpu make setup"
+            f"{ENGINES}"
         )

@@ -26,6 +26,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError,
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gradwire.server.errors import InvalidArgument, Unavailable
+from gradwire.server.packages import require
 from gradwire.server.storage.migrations import migrate
 
 log = logging.getLogger(__name__)
@@ -81,9 +82,11 @@ class Database:
         return f"Database({self._url.get_backend_name()})"
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date. Raises Unavailable."""
+        """Connect, and bring the schema up to date. Raises Unavailable, and FailedPrecondition without the driver."""
         if self.is_sqlite:
             await asyncio.to_thread(self._make_file)
+        else:
+            require("asyncpg", "pip install -e '.[postgres]'", reason="POSTGRES_NOT_INSTALLED")
         self._engine = _engine(self._url, self._busy_timeout_s)
         await self.write(migrate)
 

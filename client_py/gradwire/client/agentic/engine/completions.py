@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from gradwire.client._core.extras import extra
 from gradwire.client._core.loop import shared_loop
 from gradwire.client.agentic.engine.deadline import remaining_s
 
@@ -150,7 +151,8 @@ class Completions:
             raise TimeoutError(f"{self.url} gave no answer within {timeout_s:.3g} s") from None
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-        import aiohttp  # here: trajectories need no HTTP
+        with extra("http", "an engine that asks for completions"):
+            import aiohttp  # here: trajectories need no HTTP
 
         timeout = aiohttp.ClientTimeout(total=None)  # the one around this call counts
         async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from gradwire.client._core.address import parse_address
+from gradwire.client._core.extras import extra
 from gradwire.client.agentic.engine.completions import Completions
 from gradwire.client.agentic.trajectory import Trajectory
 
@@ -136,7 +137,8 @@ def _check_tokenizer(tokenizer: Any) -> None:
         raise ValueError("tokenizer must be provided")
     if tokenizer is ...:
         return
-    from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
+    with extra("agentic", "BaseEngineWrapper"):
+        from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
     if not isinstance(tokenizer, (PreTrainedTokenizer, PreTrainedTokenizerFast)):
         kind = type(tokenizer).__name__

@@ -6,6 +6,8 @@ import logging
 import time
 from typing import Any
 
+from gradwire.client._core.extras import extra
+
 log = logging.getLogger(__name__)
 
 
@@ -22,6 +24,7 @@ class SummaryClient:
 
     Raises:
         TypeError: the client is no `openai.OpenAI`.
+        ImportError: openai is not installed.
         ValueError: the name is empty.
     """
 
@@ -45,7 +48,7 @@ class SummaryClient:
         Tries `max_retries` times in all, `retry_delay` seconds apart, when the server is busy or does not
         answer in `timeout` seconds. SummaryGenerationError for everything else, and after the last try.
         """
-        from openai import APITimeoutError, OpenAIError, RateLimitError
+        from openai import APITimeoutError, OpenAIError, RateLimitError  # `_checked` has found it
 
         tries = max(1, max_retries)
         # The client's own retries would multiply ours.
@@ -65,7 +68,8 @@ class SummaryClient:
 
 
 def _checked(client: Any, model_name: str) -> tuple[Any, str]:
-    from openai import OpenAI
+    with extra("agentic", "SummaryClient"):
+        from openai import OpenAI
 
     if not isinstance(client, OpenAI):
         raise TypeError(f"client must be an openai.OpenAI, got {type(client).__name__}")

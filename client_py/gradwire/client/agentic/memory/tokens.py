@@ -6,6 +6,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from gradwire.client._core.extras import extra
+
 log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
@@ -61,11 +63,13 @@ class SimpleTokenCounter:
 class HuggingFaceTokenCounter:
     """Counts as the model does: with the tokenizer of a local folder, and its chat template where it has one.
 
-    OSError or ValueError when the folder has no tokenizer. Nothing is downloaded and no code of the folder runs.
+    OSError or ValueError when the folder has no tokenizer, ImportError without transformers. Nothing is downloaded, and
+    no code of the folder runs.
     """
 
     def __init__(self, path: str) -> None:
-        from transformers import AutoTokenizer
+        with extra("agentic", "HuggingFaceTokenCounter"):
+            from transformers import AutoTokenizer
 
         self._tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gradwire.server.engines.acting import ActingEngine
-from gradwire.server.errors import FailedPrecondition
+from gradwire.server.packages import require
 
 
 async def load_policy(path: Path) -> ActingEngine:
@@ -17,14 +17,7 @@ async def load_policy(path: Path) -> ActingEngine:
 
     Raises InvalidArgument with the bundle's file and field, FailedPrecondition without ONNX Runtime.
     """
-    try:
-        from gradwire.server.engines.policy.engine import PolicyEngine
-    except ModuleNotFoundError as error:
-        if error.name != "onnxruntime":
-            raise
-        raise FailedPrecondition(
-            "POLICIES_NOT_INSTALLED",
-            "this server was installed without what serves policies: in gradwire's source folder, "
-            "pip install -e '.[policy]'",
-        ) from error
+    require("onnxruntime", "pip install -e '.[policy]'", reason="POLICIES_NOT_INSTALLED")
+    from gradwire.server.engines.policy.engine import PolicyEngine
+
     return await PolicyEngine.load(path)
