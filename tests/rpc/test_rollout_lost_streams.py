@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gradwire.server.domain.rollouts import answers
+from gradwire.server.domain.rollouts.calls import Call
 from gradwire.v1 import rollout_pb2 as pb
 from tests.rpc.rollouts import ABANDONED, DONE, Played, counted, path, send, statuses
 from tests.rpc.support import until
@@ -18,6 +19,11 @@ KEYS: Any = [{}, {"idempotency-key": "of-all"}]
 def open_gate(gate: asyncio.Semaphore) -> None:
     for _ in range(5):
         gate.release()
+
+
+def call_of(played: Played, rollout: pb.Rollout) -> Call:
+    """The last one, as the server has it."""
+    return played.served.app.rollouts.shelf("local").get(rollout.rollout_id).calls[-1]
 
 
 async def streamed_id(played: Played, rollout: pb.Rollout, headers: dict[str, str]) -> str:
@@ -35,12 +41,13 @@ async def test_a_stream_is_lost_before_it_begins(played: Played, ready: bool, he
     connection = await send(played, path(rollout), counted(0) | headers, stream=True)
     await until(lambda: len(played.engine.calls) == 1)
     connection.close()
-    await asyncio.sleep(0.05)
+    call = call_of(played, rollout)
+    await until(lambda: call.unread)
     if ready:  # all of it is made before it is asked for again, or nothing
         played.engine.head_gate.release()
     await until(lambda: played.engine.ended == int(ready))
     again = asyncio.ensure_future(streamed_id(played, rollout, counted(1) | headers))
-    await asyncio.sleep(0.05)
+    await until(lambda: not call.unread)
     played.engine.head_gate.release()
     assert await again == played.engine.calls[0].request_id
     assert (await statuses(played, rollout), len(played.engine.calls)) == ([DONE], 1)
@@ -48,9 +55,9 @@ async def test_a_stream_is_lost_before_it_begins(played: Played, ready: bool, he
 
 async def test_a_stream_goes_out_and_nobody_reads_it(played: Played) -> None:
     (rollout,) = await played.open()
-    shelf = played.served.app.rollouts.shelf("local").get(rollout.rollout_id)
     connection = await send(played, path(rollout), counted(0), stream=True)
-    await until(lambda: bool(shelf.calls) and shelf.calls[-1].ended_at is not None)
+    await until(lambda: len(played.engine.calls) == 1)
+    await until(lambda: call_of(played, rollout).ended_at is not None)
     connection.close()
     assert await streamed_id(played, rollout, counted(1)) == played.engine.calls[0].request_id
     assert await statuses(played, rollout) == [DONE]
@@ -85,7 +92,7 @@ async def test_a_stream_nobody_comes_back_for(played: Played, begins: bool, monk
     if begins:
         (await asking).close()
     asking.cancel()
-    await asyncio.sleep(0.05)
+    await until(lambda: call_of(played, rollout).unread)
     for gate in (played.engine.head_gate, played.engine.gate):
         open_gate(gate)  # it is made to its end; nobody has it
     await until(lambda: played.engine.ended == 1)
