@@ -163,6 +163,13 @@ async def test_bad_headers(served: Served, headers: dict[str, str], code: str, r
     assert (answer.error["code"], answer.reason) == (code, reason)
 
 
+async def test_half_a_gzip_and_one_and_a_half(served: Served) -> None:
+    whole = gzip.compress(b"{}")
+    for body, said in ((whole[:-1], "breaks off"), (whole + whole, "goes on behind its end")):
+        answer = await post(served, GENERATE, body, JSON, {"content-encoding": "gzip"})
+        assert (answer.status, answer.reason) == (400, "NOT_GZIP") and said in answer.error["message"]
+
+
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1:80", "[::1]:8080"])
 async def test_loopback_names_are_ours(served: Served, name: str) -> None:
     assert (await post(served, GENERATE, PROMPT, JSON, {"host": name})).status == 200

@@ -1,4 +1,4 @@
-"""Whoever watches holds a place of the service for as long as they like: a tenant may have a part of them."""
+"""Whoever watches or waits holds a place of the service for long: a tenant may have a part of them."""
 
 from __future__ import annotations
 
@@ -50,3 +50,17 @@ async def test_a_tenant_watches_from_a_quarter_of_the_places(
 
     await until(lambda: guarded.app._admission.active == 2)  # alice's other one, and bob's
     await anext(aiter(watch("alice")))
+
+
+async def test_a_tenant_waits_in_a_quarter_of_the_places(guarded: Served) -> None:
+    def collect(name: str, **options: Any) -> Any:
+        request = rollout_pb2.CollectRolloutsRequest(**options)
+        return guarded.rollouts.CollectRollouts(request, metadata=bearer(SECRETS[name]))
+
+    waiting = [collect(name, wait={"seconds": 3000}) for name in ("alice", "alice", "bob")]
+    await until(lambda: guarded.app._admission.active == 3)
+    refused = await failure(collect("alice", wait={"seconds": 3000}))
+    assert (refused.code, refused.reason) == (StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS")
+    assert [message async for message in collect("alice")] == []
+    for call in waiting:
+        call.cancel()

@@ -111,7 +111,14 @@ def servicers(
         deployments=DeploymentServicer(rooms.deployments, rooms.deployer),
         inference=InferenceServicer(rooms.inference, metrics, arrays, shares("GetAction")),
         sessions=SessionServicer(rooms.deployments, rooms.sessions),
-        rollouts=RolloutServicer(rooms.jobs, rooms.rollouts, metrics, limits.max_message_bytes, shares("GetRollout")),
+        rollouts=RolloutServicer(
+            rooms.jobs,
+            rooms.rollouts,
+            metrics,
+            limits.max_message_bytes,
+            shares("GetRollout"),
+            shares("CollectRollouts without wait"),
+        ),
         admin=AdminServicer(capabilities(settings, SERVICES, http_url), rooms.tokens, rooms.authenticator),
         health=health_servicer,
     )

@@ -41,5 +41,5 @@ def refuse(error: UsageError, *, for_programs: bool) -> NoReturn:
     from gradwire.client.reporting import report  # here: without an error, `--help` needs no client
 
     prog = error.parser.prog
-    report(prog.removeprefix("gradwire "), error, f"{error} (usage: {prog} --help)", for_programs=True)
+    report(prog, error, f"{error} (usage: {prog} --help)", for_programs=True)
     raise SystemExit(USAGE_EXIT_CODE)

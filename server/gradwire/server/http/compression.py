@@ -33,4 +33,6 @@ def _inflate(data: bytes, limit: int) -> bytes:
         raise too_large(None, limit)
     if not machine.eof:
         raise InvalidArgument.at("", "the gzipped body breaks off", reason="NOT_GZIP")
+    if machine.unused_data:
+        raise InvalidArgument.at("", "the gzipped body goes on behind its end; send one gzip stream", reason="NOT_GZIP")
     return plain

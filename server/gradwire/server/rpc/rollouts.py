@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 from gradwire.server.codec.rollouts import (
@@ -31,13 +32,14 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
 
     def __init__(
         self, jobs: JobRegistry, rollouts: RolloutStore, metrics: CallMetrics, max_message_bytes: int,
-        shares: StreamShares,
+        watching: StreamShares, waiting: StreamShares,
     ) -> None:  # fmt: skip
         self._jobs = jobs
         self._metrics = metrics
         self._rollouts = rollouts
         self._max_message_bytes = max_message_bytes
-        self._shares = shares
+        self._watching = watching
+        self._waiting = waiting
 
     def _shelf(self) -> Shelf:
         return self._rollouts.shelf(current_caller().tenant)
@@ -59,7 +61,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         return pb.GetRolloutResponse(rollout=encode_rollout(rollout), calls=calls)
 
     async def WatchRollouts(self, request: pb.WatchRolloutsRequest, context: Any) -> None:  # type: ignore[override]
-        with self._shares.one(current_caller().tenant):
+        with self._watching.one(current_caller().tenant):
             async for rollout, gone in self._shelf().watch(request.rollout_ids, request.group_id):
                 await context.write(pb.WatchRolloutsResponse(rollout=encode_rollout(rollout), gone=gone))
 
@@ -70,7 +72,8 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
 
     async def CollectRollouts(self, request: pb.CollectRolloutsRequest, context: Any) -> None:  # type: ignore[override]
         shelf, wanted = self._shelf(), decode_wanted(request)
-        found, claimed = await shelf.collect(wanted)
+        with self._waiting.one(current_caller().tenant) if wanted.wait_s else nullcontext():
+            found, claimed = await shelf.collect(wanted)
         written = 0
         try:
             for rollout in found:

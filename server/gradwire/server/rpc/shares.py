@@ -20,7 +20,7 @@ class StreamShares:
     """A quarter of the places for each tenant: users cannot be told apart where a partner's token names them."""
 
     def __init__(self, max_calls_per_service: int, instead: str) -> None:
-        """`instead` is the method that needs no stream, for whoever is refused one."""
+        """`instead` is what to call without such a stream, for whoever is refused one."""
         self._limit = max(1, max_calls_per_service // _PART)
         self._instead = instead
         self._open: Counter[str] = Counter()
