@@ -92,8 +92,10 @@ async def throughput(arguments: argparse.Namespace, root: Path) -> list[Row]:
                 bare.append(BATCH * arguments.calls / (ended - between))
         await engine.close()
         title = f"policy of {what}, batches of {BATCH}"
-        name = "bare ONNX Runtime"
-        rows.append(compared(title, ours, bare, "obs/s", more_is_better=True, required=required, reference_name=name))
+        against = "bare ONNX Runtime"
+        rows.append(
+            compared(title, ours, bare, "obs/s", more_is_better=True, required=required, reference_name=against)
+        )
     return rows
 
 

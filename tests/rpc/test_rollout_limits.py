@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from grpc import StatusCode
 
 from gradwire.v1 import rollout_pb2 as pb
 from tests.rpc.rollouts import OK, Played, path
-from tests.rpc.support import failure, serving
+from tests.rpc.support import failure, serving, until
 from tests.rpc.test_auth import SECRETS, bearer, token
 
 
@@ -57,12 +56,9 @@ async def test_what_is_kept_expires_and_bytes_are_bounded(tmp_path: Path) -> Non
         assert failed.reason == "ROLLOUT_STORE_FULL"
         await played.finish(ended)
 
-        async def gone() -> bool:
-            request = pb.DiscardRolloutsRequest(rollout_ids=[ended.rollout_id])
-            return not (await served.rollouts.DiscardRollouts(request)).num_discarded
-
-        await asyncio.sleep(0.2)
-        assert await gone()
+        await until(lambda: len(served.app.rollouts) == 1)  # the one that is open
+        gone = await failure(played.get(ended))
+        assert gone.code is StatusCode.NOT_FOUND
         await served.rollouts.DiscardRollouts(pb.DiscardRolloutsRequest(rollout_ids=[full.rollout_id]))
         assert len(await played.open()) == 1
 

@@ -39,11 +39,13 @@ async def test_a_request_sent_twice_is_served_once(played: Played, header: str, 
 async def test_a_named_stream_goes_on_while_it_has_a_reader(played: Played) -> None:
     played.engine.gate = asyncio.Semaphore(1)
     (rollout,) = await played.open()
+    shelf = played.served.app.rollouts.shelf("local")
     headers = {"idempotency-key": "once"}
     async with played.http.post(path(rollout), json={"prompt": "abc", "stream": True}, headers=headers) as response:
         await response.content.readline()
+        kept = shelf.get(rollout.rollout_id).answers._named["key:once"]
         follower = asyncio.ensure_future(played.call(path(rollout), stream=True, headers=headers))
-        await asyncio.sleep(0.1)
+        await until(lambda: kept.num_readers == 2)
     for _ in range(2):
         played.engine.gate.release()
     status, answer = await asyncio.wait_for(follower, 20)

@@ -2,7 +2,8 @@
 
 Knows: what was measured of each grpcio. From 1.80 on its EventEngine hands each event from thread to thread: a call
 that does nothing took 0.35 ms there and back, and with the poller of before 0.25 ms (grpcio 1.85, two cores). Does not
-know: servers. To be chosen before grpc is first used; GRPC_EXPERIMENTS in the environment has the last word.
+know: servers. To be chosen before grpc is first used; GRPC_EXPERIMENTS in the environment has the last word. The client
+decides the same for its own process, in gradwire.client._core.polling; that one loads grpc, and so cannot be used here.
 """
 
 from __future__ import annotations
