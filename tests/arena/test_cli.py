@@ -19,6 +19,7 @@ from google.rpc import error_details_pb2
 
 from gradwire.client.arena.cli import shown
 from gradwire.client.arena.cli.policy import shaped
+from gradwire.client.reporting import json_line
 from gradwire.server.cli import main
 from tests.arena.fake import STATUS, FakeAgent
 from tests.client.wire import failure, retry_info
@@ -286,3 +287,9 @@ def test_ctrl_c_ends_a_stream_cleanly(fake: FakeAgent, tmp_path: Path) -> None:
         time.sleep(0.01)
     assert fake.cancelled == 1
     assert "new" in (tmp_path / "gradwire" / "agents.json").read_text()
+
+
+def test_json_is_json_wherever_it_is_written() -> None:
+    for encoding, written in [("utf-8", '"é"'), ("ascii", '"\\u00e9"'), ("latin-1", '"é"')]:
+        assert json_line("é", io.TextIOWrapper(io.BytesIO(), encoding)) == written
+    assert json.loads(json_line("\udc80", io.TextIOWrapper(io.BytesIO(), "utf-8"))) == "\udc80"

@@ -80,6 +80,23 @@ def test_of_torch_as_of_numpy_and_a_list_in_itself_has_an_end() -> None:
     assert "input_ids=torch.int64[2, 3], versions=[{'message': 'xxx" in repr(batch) and len(repr(batch)) < SCREEN
 
 
+def test_what_cannot_be_shown_hides_nothing_else() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+        @property
+        def dtype(self) -> str:
+            raise OSError  # as a file of arrays says that was closed
+
+    config = TrainingJobConfig(optimizer={Odd(): 10**5000}, loss_config={"a": [Odd()]}, packing=False)  # type: ignore[dict-item]
+    odd, number = "<Odd, which cannot be shown: OSError>", "<int, which cannot be shown: ValueError>"
+    assert repr(config) == (
+        f"TrainingJobConfig(optimizer={{{odd}: {number}}}, loss_config={{'a': [{odd}]}}, packing=False)"
+    )
+    assert repr(TrainingJobConfig.__new__(TrainingJobConfig)) == "TrainingJobConfig()"
+
+
 def test_no_result_writes_its_arrays_out() -> None:
     modules = [importlib.import_module(f"{types.__name__}.{at.name}") for at in pkgutil.iter_modules(types.__path__)]
     found = {value for module in modules for value in vars(module).values() if isinstance(value, type)}

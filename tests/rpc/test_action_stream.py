@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from grpc import StatusCode, aio
 
 from gradwire.client import AsyncClient
 from gradwire.server.codec.value import decode_value, put_value
-from gradwire.server.errors import InvalidArgument
+from gradwire.server.errors import InvalidArgument, ResourceExhausted
 from gradwire.server.rpc.interceptors import auth
 from gradwire.server.rpc.request_streams import RequestStreams
+from gradwire.server.rpc.shares import StreamShares
 from gradwire.v1 import deployment_pb2
 from gradwire.v1 import inference_pb2 as pb
 from tests.engines.policy.support import box, linear, network, spec_of
@@ -194,6 +195,17 @@ async def test_a_tenant_holds_a_part_of_the_places(tmp_path: Path) -> None:
         assert await held[0].read() is aio.EOF
         again = await stream("alice")
         assert action(await again.read()).shape == (1,)
+
+
+def test_all_tenants_together_leave_places_for_calls() -> None:
+    for places, most in [(1, 1), (2, 1), (3, 2), (8, 6), (4096, 3072)]:
+        shares = StreamShares(places, "GetAction")
+        with ExitStack() as held:
+            for number in range(most):
+                held.enter_context(shares.one(f"tenant-{number}"))
+            with pytest.raises(ResourceExhausted, match="or call GetAction"), shares.one("another"):
+                pass
+        assert not shares._open
 
 
 async def messages(queue: asyncio.Queue[int]) -> AsyncIterator[int]:

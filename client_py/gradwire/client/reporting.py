@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from gradwire.client.errors import GradwireError
 
@@ -19,9 +19,19 @@ def report(command: str, error: BaseException, text: str = "", *, for_programs: 
     """
     shown = text or str(error)
     if for_programs:
-        print(json.dumps(error_object(error, text), ensure_ascii=False), file=sys.stderr)
+        print(json_line(error_object(error, text), sys.stderr), file=sys.stderr)
     else:
         print(f"gradwire {command}: {shown}", file=sys.stderr)
+
+
+def json_line(value: Any, stream: TextIO) -> str:
+    """JSON that `stream` can write: Python's own escapes of what it cannot, as in "\\xe9", are none of JSON's."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text
 
 
 def error_object(error: BaseException, text: str = "") -> dict[str, Any]:

@@ -45,8 +45,9 @@ class InferenceServiceStub:
     Each request is answered by one response, in order; the next may be sent before. A request that cannot be answered
     ends the stream with its status, after the responses to those before it. A stream that waits for a request for a
     minute, or while the server shuts down, is ended with OK: what was sent and not answered then was not looked at.
-    RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) before any request is looked at when the caller's tenant has too many open: a
-    quarter of `limits.max_calls_per_service`, 1024 by default. GetAction answers it still.
+    RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) before any request is looked at when too many are open: of the caller's tenant
+    a quarter of `limits.max_calls_per_service`, 1024 by default, or of all together three quarters. GetAction answers
+    it still.
     """
 
     Predict: grpc.UnaryUnaryMultiCallable[
@@ -94,8 +95,9 @@ class InferenceServiceAsyncStub:
     Each request is answered by one response, in order; the next may be sent before. A request that cannot be answered
     ends the stream with its status, after the responses to those before it. A stream that waits for a request for a
     minute, or while the server shuts down, is ended with OK: what was sent and not answered then was not looked at.
-    RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) before any request is looked at when the caller's tenant has too many open: a
-    quarter of `limits.max_calls_per_service`, 1024 by default. GetAction answers it still.
+    RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) before any request is looked at when too many are open: of the caller's tenant
+    a quarter of `limits.max_calls_per_service`, 1024 by default, or of all together three quarters. GetAction answers
+    it still.
     """
 
     Predict: grpc.aio.UnaryUnaryMultiCallable[
@@ -149,8 +151,9 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         Each request is answered by one response, in order; the next may be sent before. A request that cannot be answered
         ends the stream with its status, after the responses to those before it. A stream that waits for a request for a
         minute, or while the server shuts down, is ended with OK: what was sent and not answered then was not looked at.
-        RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) before any request is looked at when the caller's tenant has too many open: a
-        quarter of `limits.max_calls_per_service`, 1024 by default. GetAction answers it still.
+        RESOURCE_EXHAUSTED (TOO_MANY_STREAMS) before any request is looked at when too many are open: of the caller's tenant
+        a quarter of `limits.max_calls_per_service`, 1024 by default, or of all together three quarters. GetAction answers
+        it still.
         """
 
     @abc.abstractmethod

@@ -100,8 +100,8 @@ def servicers(
     batches = Batches(rooms.jobs, rooms.uploads, SharedMemoryPolicy(settings.shared_memory, limits.max_upload_bytes))
     arrays = SharedMemoryPolicy(settings.shared_memory, limits.max_message_bytes)
 
-    def shares(instead: str) -> StreamShares:
-        return StreamShares(limits.max_calls_per_service, instead)
+    def shares(instead: str, kinds: int = 1) -> StreamShares:
+        return StreamShares(limits.max_calls_per_service, instead, kinds=kinds)
 
     return Servicers(
         sampling=SamplingServicer(rooms.jobs, metrics, rooms.rollouts),
@@ -116,8 +116,8 @@ def servicers(
             rooms.rollouts,
             metrics,
             limits.max_message_bytes,
-            shares("GetRollout"),
-            shares("CollectRollouts without wait"),
+            shares("GetRollout", 2),
+            shares("CollectRollouts without wait", 2),
         ),
         admin=AdminServicer(capabilities(settings, SERVICES, http_url), rooms.tokens, rooms.authenticator),
         health=health_servicer,

@@ -9,8 +9,9 @@ so has an application that imports grpc first; the environment stays as it is fo
 from __future__ import annotations
 
 import os
+import re
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 _NAME = "GRPC_EXPERIMENTS"
 _OLDER_POLLER = "-event_engine_client,-event_engine_listener"
@@ -25,12 +26,16 @@ def load() -> None:
     try:
         import grpc  # noqa: F401
     finally:
-        del os.environ[_NAME]
+        os.environ.pop(_NAME, None)
 
 
 def _has_both() -> bool:
-    major, minor = version("grpcio").split(".")[:2]
-    return _FROM <= (int(major), int(minor)) < _BEFORE
+    """False where it cannot be told: a grpc that was built or bundled by hand may have any metadata, or none."""
+    try:
+        found = re.match(r"(\d+)\.(\d+)", version("grpcio") or "")
+    except PackageNotFoundError:
+        return False
+    return found is not None and _FROM <= (int(found[1]), int(found[2])) < _BEFORE
 
 
 load()

@@ -38,7 +38,7 @@ class Brief:
 
 def _object(value: Brief, depth: int) -> str:
     own: Any = value
-    pairs = [(field.name, getattr(own, field.name)) for field in fields(own) if field.repr]
+    pairs = [(field.name, getattr(own, field.name, None)) for field in fields(own) if field.repr]  # it may be half made
     pairs = [(name, found) for name, found in pairs if found is not None]
     limit = _FIELDS[depth] if depth < len(_FIELDS) else 0
     parts = [f"{name}={_shown(found, depth + 1)}" for name, found in pairs[:limit]]
@@ -46,6 +46,14 @@ def _object(value: Brief, depth: int) -> str:
 
 
 def _shown(value: Any, depth: int) -> str:
+    """A value that cannot be shown is named by its type: who looks at a result, or logs it, is to see the rest."""
+    try:
+        return _written(value, depth)
+    except Exception as error:
+        return f"<{type(value).__name__}, which cannot be shown: {type(error).__name__}>"
+
+
+def _written(value: Any, depth: int) -> str:
     match value:
         case Brief():
             return _object(value, depth) if type(value).__repr__ is Brief.__repr__ else _cut(repr(value))

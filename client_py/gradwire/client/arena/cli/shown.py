@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from gradwire.client.arena.models import SessionDetail, SessionInfo, StatusResponse
+from gradwire.client.reporting import json_line
 
 
 def as_json(value: Any) -> None:
     """One line of JSON, at once."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    print(json_line(value, sys.stdout), flush=True)
 
 
 def status(found: StatusResponse, for_programs: bool) -> None:

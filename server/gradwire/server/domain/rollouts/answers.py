@@ -143,8 +143,9 @@ class Reading:
                 self._answers.forget(self._answer)
 
     def failed(self) -> None:
-        """There is nothing to read."""
-        self._leave()
+        """There is nothing to read, or it could not be written: it waits for nobody."""
+        if self._leave():
+            self._answers.give_up(self._answer)
 
     async def left(self) -> None:
         """Its reader stopped. Returns when the answer that it left has another reader, or is given up."""
@@ -153,7 +154,8 @@ class Reading:
         try:
             await self._answer.rest()
         except asyncio.CancelledError:
-            self._answers.give_up(self._answer)
+            if not self._answer.num_readers:  # else another reader came just now
+                self._answers.give_up(self._answer)
             raise
 
     def _leave(self) -> bool:
