@@ -13,8 +13,8 @@ from contextlib import contextmanager
 def extra(name: str, who: str) -> Iterator[None]:
     """Around imports that `who` takes, and the extra `name` brings.
 
-    ModuleNotFoundError, with what to install, in place of Python's own. A missing module of gradwire's is a bug, and
-    says so itself.
+    ImportError, with what to install, in place of Python's ModuleNotFoundError. A missing module of gradwire's is a
+    bug, and says so itself.
     """
     try:
         yield
@@ -25,7 +25,7 @@ def extra(name: str, who: str) -> Iterator[None]:
         raise not_installed(package, name, who) from error
 
 
-def not_installed(package: str, name: str, who: str) -> ModuleNotFoundError:
+def not_installed(package: str, name: str, who: str) -> ImportError:
     """The error of `who`, which takes a package of the extra `name`."""
     text = f"{who} takes {package}, which is not installed: in gradwire's source folder, pip install -e '.[{name}]'"
-    return ModuleNotFoundError(text, name=package)
+    return ImportError(text, name=package)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gradwire.client import AsyncClient, GradwireError, TLSConfig
 from gradwire.client.reporting import report
+from gradwire.server.cli import missing_package
 
 DEFAULT_TIMEOUT_S = 600.0
 
@@ -41,6 +42,8 @@ def exit_code(command: str, args: argparse.Namespace, work: Callable[[], Awaitab
 
     try:
         return asyncio.run(run())
-    except (GradwireError, OSError, ValueError, TypeError) as error:
+    except ModuleNotFoundError as error:
+        return missing_package(command, error, for_programs=args.json)
+    except (GradwireError, ImportError, OSError, ValueError, TypeError) as error:
         report(command, error, for_programs=args.json)
         return 1

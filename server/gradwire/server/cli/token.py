@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 from gradwire.client import CreatedToken, Token
 from gradwire.server.cli.connecting import add_connection, connect, exit_code
-from gradwire.server.cli.offline_tokens import open_offline
 from gradwire.server.cli.tables import show
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -91,6 +90,8 @@ async def _run(args: argparse.Namespace) -> int:
 @asynccontextmanager
 async def _admin(args: argparse.Namespace) -> AsyncIterator[TokenAdmin]:
     if args.database is not None:
+        from gradwire.server.cli.offline_tokens import open_offline  # here: who asks a server needs no database
+
         async with open_offline(args.database, create=args.action == "create") as offline:
             yield offline
         return

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gradwire.server.models.catalog import CATALOG
 from gradwire.server.models.recipes import Recipe
+from gradwire.server.packages import ENGINES
 
 Progress = Callable[[str], None]
 
@@ -129,7 +130,8 @@ def _from_hub(hub_id: str, report: Progress) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise ModelNotFoundError(
-            f"{hub_id} looks like a hub id, but huggingface_hub is not installed. {_built_in()}"
+            f"{hub_id} looks like a hub id, but huggingface_hub, which comes with the engines, is not installed: "
+            f"in gradwire's source folder, {ENGINES}. {_built_in()}"
         ) from None
     report(f"fetching {hub_id} from the hub")
     try:
