@@ -30,10 +30,9 @@ class RolloutServiceStub(object):
 
     A call of the server's OpenAI door is recorded when it is made in a rollout: below the rollout's base
     path, or with the header x-gradwire-rollout, or with the query field rollout; a call of SamplingService
-    when it names one in rollout_id. Rollouts belong to the
-    tenant that opened them; another tenant's and one that never was look the same: NOT_FOUND
-    (ROLLOUT_NOT_FOUND). They live in the server's memory until they are discarded or expire, at the
-    latest until it stops.
+    when it names one in rollout_id. Rollouts belong to the tenant that opened them; another tenant's and
+    one that never was look the same: NOT_FOUND (ROLLOUT_NOT_FOUND). They live in the server's memory until
+    they are discarded or expire, at the latest until it stops.
     """
 
     def __init__(self, channel):
@@ -84,10 +83,9 @@ class RolloutServiceServicer(object):
 
     A call of the server's OpenAI door is recorded when it is made in a rollout: below the rollout's base
     path, or with the header x-gradwire-rollout, or with the query field rollout; a call of SamplingService
-    when it names one in rollout_id. Rollouts belong to the
-    tenant that opened them; another tenant's and one that never was look the same: NOT_FOUND
-    (ROLLOUT_NOT_FOUND). They live in the server's memory until they are discarded or expire, at the
-    latest until it stops.
+    when it names one in rollout_id. Rollouts belong to the tenant that opened them; another tenant's and
+    one that never was look the same: NOT_FOUND (ROLLOUT_NOT_FOUND). They live in the server's memory until
+    they are discarded or expire, at the latest until it stops.
     """
 
     def OpenRollouts(self, request, context):
@@ -197,10 +195,9 @@ class RolloutService(object):
 
     A call of the server's OpenAI door is recorded when it is made in a rollout: below the rollout's base
     path, or with the header x-gradwire-rollout, or with the query field rollout; a call of SamplingService
-    when it names one in rollout_id. Rollouts belong to the
-    tenant that opened them; another tenant's and one that never was look the same: NOT_FOUND
-    (ROLLOUT_NOT_FOUND). They live in the server's memory until they are discarded or expire, at the
-    latest until it stops.
+    when it names one in rollout_id. Rollouts belong to the tenant that opened them; another tenant's and
+    one that never was look the same: NOT_FOUND (ROLLOUT_NOT_FOUND). They live in the server's memory until
+    they are discarded or expire, at the latest until it stops.
     """
 
     @staticmethod

@@ -22,10 +22,9 @@ class RolloutServiceStub:
 
     A call of the server's OpenAI door is recorded when it is made in a rollout: below the rollout's base
     path, or with the header x-gradwire-rollout, or with the query field rollout; a call of SamplingService
-    when it names one in rollout_id. Rollouts belong to the
-    tenant that opened them; another tenant's and one that never was look the same: NOT_FOUND
-    (ROLLOUT_NOT_FOUND). They live in the server's memory until they are discarded or expire, at the
-    latest until it stops.
+    when it names one in rollout_id. Rollouts belong to the tenant that opened them; another tenant's and
+    one that never was look the same: NOT_FOUND (ROLLOUT_NOT_FOUND). They live in the server's memory until
+    they are discarded or expire, at the latest until it stops.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -87,10 +86,9 @@ class RolloutServiceAsyncStub:
 
     A call of the server's OpenAI door is recorded when it is made in a rollout: below the rollout's base
     path, or with the header x-gradwire-rollout, or with the query field rollout; a call of SamplingService
-    when it names one in rollout_id. Rollouts belong to the
-    tenant that opened them; another tenant's and one that never was look the same: NOT_FOUND
-    (ROLLOUT_NOT_FOUND). They live in the server's memory until they are discarded or expire, at the
-    latest until it stops.
+    when it names one in rollout_id. Rollouts belong to the tenant that opened them; another tenant's and
+    one that never was look the same: NOT_FOUND (ROLLOUT_NOT_FOUND). They live in the server's memory until
+    they are discarded or expire, at the latest until it stops.
     """
 
     OpenRollouts: grpc.aio.UnaryUnaryMultiCallable[
@@ -151,10 +149,9 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
 
     A call of the server's OpenAI door is recorded when it is made in a rollout: below the rollout's base
     path, or with the header x-gradwire-rollout, or with the query field rollout; a call of SamplingService
-    when it names one in rollout_id. Rollouts belong to the
-    tenant that opened them; another tenant's and one that never was look the same: NOT_FOUND
-    (ROLLOUT_NOT_FOUND). They live in the server's memory until they are discarded or expire, at the
-    latest until it stops.
+    when it names one in rollout_id. Rollouts belong to the tenant that opened them; another tenant's and
+    one that never was look the same: NOT_FOUND (ROLLOUT_NOT_FOUND). They live in the server's memory until
+    they are discarded or expire, at the latest until it stops.
     """
 
     @abc.abstractmethod

@@ -6,11 +6,11 @@ from gradwire.server.errors import InvalidArgument, PermissionDenied, ResourceEx
 
 
 def foreign_name() -> PermissionDenied:
-    """The Host header names another host, and nobody sends tokens here."""
+    """The Host header names another host, and nobody needs a token here."""
     return PermissionDenied(
         "FOREIGN_HOST",
         "without tokens this server answers only to loopback names in the Host header, such as localhost; "
-        "web pages could reach it by other names. Configure [[tokens]] to call it by another",
+        "web pages could reach it by other names. Start it without insecure_no_auth to call it by another",
     )
 
 
