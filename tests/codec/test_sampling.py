@@ -91,6 +91,12 @@ def test_the_same_parameters_again(size: int) -> None:
         decode_params(sent, max_log_probs=4)
 
 
+def test_requests_share_no_biases() -> None:
+    sent = pb.SamplingParams(logit_bias={1: 1.0})
+    decode_params(sent, max_log_probs=0).params.logit_bias[7] = 9.0
+    assert decode_params(sent, max_log_probs=0).params.logit_bias == {1: 1.0}
+
+
 def test_each_domain_parameter_can_be_sent() -> None:
     ours = {field.name for field in fields(SamplingParams)} - {"structured"}
     assert ours <= {field.name for field in pb.SamplingParams.DESCRIPTOR.fields}

@@ -261,6 +261,19 @@ async def test_who_may_not_call_is_told_so(tmp_path: Path) -> None:
             assert time.monotonic() - began < 1.0
 
 
+@pytest.mark.parametrize("bad", [None, asked(1.0, 2.0, 3.0)])
+async def test_who_writes_ahead_is_told_why_it_ended(tmp_path: Path, bad: pb.GetActionStreamRequest | None) -> None:
+    """Refused at once, or for the first request, while the client still writes."""
+    async with serving(tmp_path, tokens=[token("admin"), token("alice")]) as guarded:
+        await deploy(guarded)
+        for _ in range(5):
+            call = guarded.inference.GetActionStream(metadata=bearer(SECRETS["alice"]) if bad else None)
+            for _ in range(100):
+                await call.write(bad or asked(1.0, 2.0))
+            failed = await ended(call)
+            assert failed.code is (StatusCode.INVALID_ARGUMENT if bad else StatusCode.UNAUTHENTICATED)
+
+
 @pytest.mark.parametrize("refused", [False, True])
 async def test_what_is_written_to_a_client_that_has_vanished_is_no_error(
     served: Served, caplog: pytest.LogCaptureFixture, refused: bool

@@ -46,7 +46,7 @@ _SCALARS = (
 )
 _OPTIONAL = ("seed", "log_probs", "prompt_log_probs")
 _LISTS = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids")
-_SMALL = 1024  # bytes of parameters that are worth remembering; those with a schema or many biases are not
+_SMALL = 1024  # bytes of parameters that are worth remembering; those with a schema are not
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,9 @@ class ReadParams:
 def decode_params(message: sampling_params_pb2.SamplingParams, *, max_log_probs: int) -> ReadParams:
     """Resolved parameters. The rules in the protos hold already; `resolve` adds those between fields."""
     data = message.SerializeToString()
-    return (_read if len(data) <= _SMALL else _read.__wrapped__)(data, max_log_probs)
+    # Biases are a dict, which requests must not share, and which the wire writes in any order.
+    remembered = len(data) <= _SMALL and not message.logit_bias
+    return (_read if remembered else _read.__wrapped__)(data, max_log_probs)
 
 
 @lru_cache(256)  # a loop samples with the same ones again and again

@@ -22,6 +22,7 @@ from gradwire.server.rpc.interceptors.step import Call, Chain, answer_stream
 
 _UNREADABLE = object()  # in place of a message
 _REFUSED_SENDS_SECONDS = 2.0
+_PAUSE_SECONDS = 0.02
 
 
 class ChainedMethods(grpc.GenericRpcHandler):
@@ -75,8 +76,8 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
         except (aio.AbortError, asyncio.CancelledError):
             raise
         except Exception as error:
-            if handler.request_streaming and not (handler.response_streaming and call.heard):
-                await _let_send(request, one=handler.response_streaming)
+            if handler.request_streaming:
+                await _let_send(request, in_turn=handler.response_streaming, begun=call.heard)
             await _abort(context, status_of(path, error))
 
     make = _MAKERS[handler.request_streaming, handler.response_streaming]
@@ -94,16 +95,19 @@ async def _answer_stream(function: Any, request: Any, context: Any) -> None:
         raise asyncio.CancelledError from error
 
 
-async def _let_send(messages: AsyncIterator[Any], *, one: bool) -> None:
-    """Let a refused client finish sending, for a while; of one that waits for an answer in between, `one` message.
+async def _let_send(messages: AsyncIterator[Any], *, in_turn: bool, begun: bool) -> None:
+    """Let a client that is refused finish sending, for a while.
 
+    One that may wait for answers in between is done when it pauses after its first message, which it has `begun` with.
     grpc.aio clients that are still writing when the status arrives report INTERNAL instead of it (grpc issue 36066).
     """
+    now = asyncio.get_running_loop().time
+    end = now() + _REFUSED_SENDS_SECONDS
     with suppress(TimeoutError, aio.UsageError):  # UsageError: the handler had read everything
-        async with asyncio.timeout(_REFUSED_SENDS_SECONDS):
+        async with asyncio.timeout_at(now() + _PAUSE_SECONDS if in_turn and begun else end) as limit:
             async for _ in messages:
-                if one:
-                    return
+                if in_turn:
+                    limit.reschedule(min(end, now() + _PAUSE_SECONDS))
 
 
 class _Checked:
