@@ -118,7 +118,10 @@ class AsyncJobs:
         return tuple(Lease(lease.job_id, moment(lease, "expires_at")) for lease in response.leases)
 
     def watch(self, job: JobRef | None = None, *, timeout: float | None = None) -> AsyncJobWatch:
-        """A job's state now, then each change, until it ends. Without a `timeout` it follows without end."""
+        """A job's state now, then each change, until it ends. Without a `timeout` it follows without end.
+
+        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant follows from a quarter of the service's places.
+        """
         request = pb.WatchJobRequest(job_id=job_id(job))
         limit = math.inf if timeout is None else timeout
         return AsyncJobWatch(self._connection.stream(_WATCH, request, timeout=limit))

@@ -141,6 +141,7 @@ class AsyncRollouts:
         """Rollouts as they are, then each that changes: those named, those of a group, or all of the caller's.
 
         Ends when all that were named have ended; otherwise, without a `timeout`, it follows without end.
+        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant follows from a quarter of the service's places.
         """
         request = pb.WatchRolloutsRequest(rollout_ids=rollout_ids(rollouts), group_id=group_id)
         limit = math.inf if timeout is None else timeout
@@ -188,10 +189,11 @@ class AsyncRollouts:
         """Ended rollouts with their training rows, of whatever outcome; each is handed out once.
 
         `rollouts` names some, which are then given whether or not they were collected before; `group_ids` takes only
-        those of some groups. `whole_groups` gives
-        groups only when all of them have ended. Waits up to `wait_s` seconds for `min_rollouts` (default 1), or for
-        all that are named, and returns what there is; at most `max_rollouts` (default 256). Answers that were asked
-        for again, and such whose reader left, make no rows unless they are included.
+        those of some groups. `whole_groups` gives groups only when all of them have ended. Waits up to `wait_s` seconds
+        for `min_rollouts` (default 1), or for all that are named, and returns what there is; at most `max_rollouts`
+        (default 256). Answers that were asked for again, and such whose reader left, make no rows unless they are
+        included. ResourceExhaustedError (TOO_MANY_STREAMS) when so many of the caller's tenant wait already as may
+        `watch`.
         """
         request = pb.CollectRolloutsRequest(
             rollout_ids=rollout_ids(rollouts),

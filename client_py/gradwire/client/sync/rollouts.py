@@ -98,6 +98,7 @@ class Rollouts:
         """Rollouts as they are, then each that changes: those named, those of a group, or all of the caller's.
 
         Ends when all that were named have ended; otherwise, without a `timeout`, it follows without end.
+        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant follows from a quarter of the service's places.
         """
         return RolloutWatch(
             self._loop.call(lambda: self._async.watch(rollouts, group_id=group_id, timeout=timeout)), self._loop
@@ -142,10 +143,11 @@ class Rollouts:
         """Ended rollouts with their training rows, of whatever outcome; each is handed out once.
 
         `rollouts` names some, which are then given whether or not they were collected before; `group_ids` takes only
-        those of some groups. `whole_groups` gives
-        groups only when all of them have ended. Waits up to `wait_s` seconds for `min_rollouts` (default 1), or for
-        all that are named, and returns what there is; at most `max_rollouts` (default 256). Answers that were asked
-        for again, and such whose reader left, make no rows unless they are included.
+        those of some groups. `whole_groups` gives groups only when all of them have ended. Waits up to `wait_s` seconds
+        for `min_rollouts` (default 1), or for all that are named, and returns what there is; at most `max_rollouts`
+        (default 256). Answers that were asked for again, and such whose reader left, make no rows unless they are
+        included. ResourceExhaustedError (TOO_MANY_STREAMS) when so many of the caller's tenant wait already as may
+        `watch`.
         """
         return self._loop.run(
             self._async.collect(
