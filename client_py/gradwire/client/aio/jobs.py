@@ -120,7 +120,7 @@ class AsyncJobs:
     def watch(self, job: JobRef | None = None, *, timeout: float | None = None) -> AsyncJobWatch:
         """A job's state now, then each change, until it ends. Without a `timeout` it follows without end.
 
-        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant follows from a quarter of the service's places.
+        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant has a quarter of the service's places.
         """
         request = pb.WatchJobRequest(job_id=job_id(job))
         limit = math.inf if timeout is None else timeout

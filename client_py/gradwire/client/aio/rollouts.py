@@ -141,7 +141,7 @@ class AsyncRollouts:
         """Rollouts as they are, then each that changes: those named, those of a group, or all of the caller's.
 
         Ends when all that were named have ended; otherwise, without a `timeout`, it follows without end.
-        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant follows from a quarter of the service's places.
+        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant has a quarter of the service's places.
         """
         request = pb.WatchRolloutsRequest(rollout_ids=rollout_ids(rollouts), group_id=group_id)
         limit = math.inf if timeout is None else timeout

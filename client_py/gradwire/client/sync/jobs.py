@@ -92,6 +92,6 @@ class Jobs:
     def watch(self, job: JobRef | None = None, *, timeout: float | None = None) -> JobWatch:
         """A job's state now, then each change, until it ends. Without a `timeout` it follows without end.
 
-        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant follows from a quarter of the service's places.
+        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant has a quarter of the service's places.
         """
         return JobWatch(self._loop.call(lambda: self._async.watch(job, timeout=timeout)), self._loop)

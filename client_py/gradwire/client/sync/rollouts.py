@@ -98,7 +98,7 @@ class Rollouts:
         """Rollouts as they are, then each that changes: those named, those of a group, or all of the caller's.
 
         Ends when all that were named have ended; otherwise, without a `timeout`, it follows without end.
-        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant follows from a quarter of the service's places.
+        ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant has a quarter of the service's places.
         """
         return RolloutWatch(
             self._loop.call(lambda: self._async.watch(rollouts, group_id=group_id, timeout=timeout)), self._loop
