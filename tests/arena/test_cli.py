@@ -230,6 +230,7 @@ def test_with_json_an_error_is_an_object_on_stderr(cli: Cli, fake: FakeAgent, tm
         (["token", "create", "--tenant", "me", "--scope", "train", "--js"], "invalid choice: 'train'"),
         (["job", "destroy", "--json"], "arguments are required: ID"),
         (["deplo", "--json"], "invalid choice: 'deplo'"),
+        (["deployments", "--json=yes"], "ignored explicit argument 'yes'"),
     ],
 )
 def test_with_json_a_command_line_that_cannot_be_read_is_an_object(

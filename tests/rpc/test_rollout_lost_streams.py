@@ -63,6 +63,21 @@ async def test_a_stream_goes_out_and_nobody_reads_it(played: Played) -> None:
     assert await statuses(played, rollout) == [DONE]
 
 
+async def test_a_stream_that_is_left_with_its_last_line_is_not_lost(played: Played) -> None:
+    """OpenAI's client closes its connection then, and does not wait for the end of the body."""
+    (rollout,) = await played.open()
+    kept = played.served.app.rollouts.shelf("local").get(rollout.rollout_id).answers._kept
+    loop = asyncio.get_running_loop()
+    for _ in range(20):
+        connection, data = await send(played, path(rollout), counted(0), stream=True), b""
+        while b"[DONE]" not in data:
+            data += (piece := await loop.sock_recv(connection, 1 << 16))
+            assert piece
+        assert data.endswith(b"[DONE]\n\n\r\n0\r\n\r\n")  # in one piece
+        connection.close()
+        await until(lambda: not kept, timeout_s=5)  # one that is lost waits longer
+
+
 @pytest.mark.parametrize("headers", KEYS)
 async def test_a_stream_is_lost_in_its_middle(played: Played, headers: dict[str, str]) -> None:
     """Without a key its place is free at once: OpenAI's clients do not retry what has begun."""

@@ -31,7 +31,8 @@ class Parser(argparse.ArgumentParser):
 def wants_json(arguments: Sequence[str]) -> bool:
     """Whether --json is among them, also as argparse lets it be shortened. What follows "--" is no flag."""
     flags = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return any(len(flag) > 2 and "--json".startswith(flag) for flag in flags)
+    names = [flag.partition("=")[0] for flag in flags]  # it takes no value, and who gives it one is told so
+    return any(len(name) > 2 and "--json".startswith(name) for name in names)
 
 
 def refuse(error: UsageError, *, for_programs: bool) -> NoReturn:

@@ -31,6 +31,7 @@ from gradwire.server.rpc.interceptors.step import Call, Chain
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _PROFILE_HEADER = "x-gradwire-profile"
+_DONE = "data: [DONE]\n\n"
 
 
 class OpenAiDoor:
@@ -136,17 +137,22 @@ class _Answer:
         await self._send({"type": "http.response.body", "body": data})
 
     async def stream(self, lines: AsyncIterator[str]) -> None:
-        """Events as they come."""
+        """Events as they come, the last one together with the end: clients that have it close their connection, and
+        with the end on its way to them it would count as lost."""
         self._streams = True
         await self._start(200, b"text/event-stream", [(b"x-accel-buffering", b"no")])
+        last = ""
         try:
             async for line in lines:
-                await self._event(line)
+                if line == _DONE:
+                    last = line
+                else:
+                    await self._event(line)
         finally:
             close = getattr(lines, "aclose", None)
             if close is not None:
                 await close()
-        await self._end()
+        await self._end(last)
 
     async def fail(self, error: GradwireError, status: int | None = None) -> None:
         """An error: the answer itself, or the last event of a stream that has begun."""
@@ -156,8 +162,7 @@ class _Answer:
             await self.json(body_of(error), status or status_of(error), headers_of(error))
             return
         await self._event(f"data: {json.dumps(body_of(error), ensure_ascii=False)}\n\n")
-        await self._event("data: [DONE]\n\n")
-        await self._end()
+        await self._end(_DONE)
 
     async def _start(self, status: int, content_type: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         always = [
@@ -170,9 +175,9 @@ class _Answer:
     async def _event(self, line: str) -> None:
         await self._send({"type": "http.response.body", "body": line.encode(), "more_body": True})
 
-    async def _end(self) -> None:
+    async def _end(self, line: str) -> None:
         self._done = True
-        await self._send({"type": "http.response.body", "body": b""})
+        await self._send({"type": "http.response.body", "body": line.encode()})
 
 
 async def _sample(job: SamplingJob, endpoint: Endpoint, body: dict[str, Any], call: OpenAiCall, reply: _Answer) -> None:
