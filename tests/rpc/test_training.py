@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Iterator
 from itertools import chain
 from typing import Any
@@ -16,6 +17,7 @@ from gradwire.server.codec.tensor import array_to_tensor, tensor_to_array
 from gradwire.server.engines.sharedmem import SharedSegment
 from gradwire.server.errors import ResourceExhausted
 from gradwire.server.rpc import operation as operation_module
+from gradwire.server.rpc.interceptors import patience
 from gradwire.v1 import job_pb2, operation_pb2, tensor_pb2, training_pb2
 from tests.rpc.support import Served, failure, small_batch
 
@@ -186,6 +188,23 @@ async def test_a_refusal_reaches_a_client_that_is_still_sending(served: Served, 
         failed = await failure(served.training.UploadBatch(chain([header], chunks)))
         assert failed.code is StatusCode.INVALID_ARGUMENT, failed.text
         assert failed.fields == ["header.total_bytes"]
+
+
+async def test_an_upload_that_stalls_is_given_up(served: Served, job_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else four of a header alone would keep everybody's uploads out for as long as they like."""
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.2)
+    header = training_pb2.UploadHeader(
+        job_id=job_id, total_bytes=served.app.settings.limits.max_upload_bytes, sha256=bytes(32)
+    )
+    calls, began = [served.training.UploadBatch() for _ in range(4)], time.monotonic()
+    for call in calls:
+        await call.write(training_pb2.UploadBatchRequest(header=header))
+        await call.write(training_pb2.UploadBatchRequest(chunk=bytes(1 << 12)))  # is worth a quarter of a second
+    for call in calls:
+        failed = await failure(call)
+        assert (failed.code, failed.reason) == (StatusCode.DEADLINE_EXCEEDED, "UPLOAD_TOO_SLOW")
+        assert time.monotonic() - began > 0.4
+    await served.training.UploadBatch(upload(job_id, small_batch().SerializeToString()))
 
 
 async def test_uploads_that_broke_off_take_no_room(served: Served, job_id: int) -> None:

@@ -18,6 +18,7 @@ from grpc_status import rpc_status
 
 from gradwire.server.codec.status import to_status
 from gradwire.server.rpc.interceptors.errors import method_not_served, not_a_message, status_of
+from gradwire.server.rpc.interceptors.patience import Patience
 from gradwire.server.rpc.interceptors.step import Call, Chain, answer_stream
 
 _UNREADABLE = object()  # in place of a message
@@ -58,7 +59,8 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
 
     async def checked(call: Call, request: Any, context: Any) -> Any:
         if handler.request_streaming:
-            return _Checked(chain, call, context)
+            # One that is answered in between may be silent for as long as its handler likes.
+            return _Checked(chain, call, context, None if handler.response_streaming else Patience())
         if request is _UNREADABLE:
             raise not_a_message()
         await chain.check(call, request)
@@ -113,16 +115,17 @@ async def _let_send(messages: AsyncIterator[Any], *, in_turn: bool, begun: bool)
 class _Checked:
     """The messages of a client's stream, each after `check`. (gRPC's own iterator is a generator, and costs a hop.)"""
 
-    def __init__(self, chain: Chain, call: Call, context: Any) -> None:
+    def __init__(self, chain: Chain, call: Call, context: Any, patience: Patience | None) -> None:
         self._chain = chain
         self._call = call
         self._read = context.read
+        self._patience = patience
 
     def __aiter__(self) -> _Checked:
         return self
 
     async def __anext__(self) -> Any:
-        message = await self._read()
+        message = await (self._read() if self._patience is None else self._patience.wait(self._read()))
         if message is aio.EOF:
             raise StopAsyncIteration
         self._call.heard = True
