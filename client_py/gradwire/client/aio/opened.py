@@ -36,6 +36,10 @@ class Finishes(Protocol):
         timeout: float | None = None,
     ) -> Rollout: ...
 
+    async def cancel(
+        self, rollouts: RolloutRef, *, reason: str = "", timeout: float | None = None
+    ) -> tuple[Rollout, ...]: ...
+
 
 class AsyncOpenRollout:
     """Opened by entering it."""
@@ -93,6 +97,15 @@ class AsyncOpenRollout:
         ended = await self._client.finish(
             self.rollout_id, outcome, reward=reward, step_rewards=step_rewards, reason=reason, timeout=timeout
         )
+        self._finished = True
+        return ended
+
+    async def cancel(self, reason: str = "", *, timeout: float | None = None) -> Rollout:
+        """Ends it as cancelled, with its calls that are under way; the `with` may then be left as ever.
+
+        One that has ended stays as it is: the rollout that is returned says how.
+        """
+        (ended,) = await self._client.cancel(self.rollout_id, reason=reason, timeout=timeout)
         self._finished = True
         return ended
 

@@ -85,7 +85,8 @@ class AsyncRollouts:
         """A rollout to enter, and to play in: its `base_url` is for OpenAI clients.
 
         See RolloutSpec for what it is opened with. Left without `finish`, it ends as ok, or by what was raised:
-        TimeoutError as timeout, cancellation as cancelled, any other exception as env_error.
+        TimeoutError as timeout, cancellation as cancelled, any other exception as env_error; once `max_calls` or
+        `max_sampled_tokens` has refused a call, as truncated.
         """
         spec = RolloutSpec(
             task_id, group_id, sample_index, group_size, timeout_s, max_calls, max_sampled_tokens, labels or {}

@@ -61,6 +61,13 @@ class OpenRollout:
             self._async.finish(outcome, reward=reward, step_rewards=step_rewards, reason=reason, timeout=timeout)
         )
 
+    def cancel(self, reason: str = "", *, timeout: float | None = None) -> Rollout:
+        """Ends it as cancelled, with its calls that are under way; the `with` may then be left as ever.
+
+        One that has ended stays as it is: the rollout that is returned says how.
+        """
+        return self._loop.run(self._async.cancel(reason, timeout=timeout))
+
     def __enter__(self) -> Self:
         self._loop.run(self._async.__aenter__())
         return self

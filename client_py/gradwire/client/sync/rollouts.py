@@ -49,7 +49,8 @@ class Rollouts:
         """A rollout to enter, and to play in: its `base_url` is for OpenAI clients.
 
         See RolloutSpec for what it is opened with. Left without `finish`, it ends as ok, or by what was raised:
-        TimeoutError as timeout, cancellation as cancelled, any other exception as env_error.
+        TimeoutError as timeout, cancellation as cancelled, any other exception as env_error; once `max_calls` or
+        `max_sampled_tokens` has refused a call, as truncated.
         """
         return OpenRollout(
             self._loop.call(

@@ -22,7 +22,7 @@ class RolloutOutcome(StrEnum):
     OK = "ok"
     """The agent ended it."""
     TRUNCATED = "truncated"
-    """A limit of the agent's or of the rollout's ended it."""
+    """A limit of the agent's or of the rollout's ended it; set by the server where an error followed a refused call."""
     TIMEOUT = "timeout"
     """Its deadline passed; set by the server."""
     ENV_ERROR = "env_error"

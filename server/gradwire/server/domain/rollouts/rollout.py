@@ -171,22 +171,32 @@ class Rollout:
     def finish(self, end: End) -> None:
         """End it. The same again is fine; FailedPrecondition when it ended otherwise.
 
-        One that the server ended takes the rewards that come with the same outcome, once and until it is collected.
+        One whose outcome the server chose takes the rewards that come with that outcome, once, until it is collected.
         """
         if self.end is None:
             self._settle()
             self._check(end)
             self._asked = end
-            if end.outcome is Outcome.ENV_ERROR and self.calls and self.calls[-1].server_failed:
-                end = replace(end, outcome=Outcome.INFRA_ERROR, reason=f"the server failed a call: {end.reason}")
-            self._finish(end)
-        elif self._asked is None and end.outcome is self.end.outcome and self.collected_at is None:
+            self._finish(self._explained(end) if end.outcome is Outcome.ENV_ERROR else end)
+        elif self._server_chose and end.outcome is self.end.outcome and self.collected_at is None:
             self._check(end)
             self._asked = end
             self.end = replace(self.end, reward=end.reward, step_rewards=end.step_rewards)
             self._note()
         elif end != self._asked:
             raise self._ended_otherwise(self.end)
+
+    @property
+    def _server_chose(self) -> bool:
+        return self.end is not None and (self._asked is None or self._asked.outcome is not self.end.outcome)
+
+    def _explained(self, end: End) -> End:
+        """An error of the agent's that followed one of ours was not its environment's."""
+        if self.calls and self.calls[-1].server_failed:
+            return replace(end, outcome=Outcome.INFRA_ERROR, reason=f"the server failed a call: {end.reason}")
+        if self.limit_reached:
+            return replace(end, outcome=Outcome.TRUNCATED, reason=f"a limit refused a call: {end.reason}")
+        return end
 
     def _ended_otherwise(self, end: End) -> FailedPrecondition:
         reason = f" ({end.reason})" if end.reason else ""
