@@ -28,6 +28,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; the process's exit code."""
+    try:
+        try:
+            return _main(argv)
+        finally:  # also after argparse's SystemExit, which follows the text of --help
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has had enough, as `head` does. Python flushes once more at its end: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as a shell shows the signal SIGPIPE
+
+
+def _main(argv: Sequence[str] | None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it logs each failed handshake, which we tell in our own words
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked_for = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -47,13 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parsed = parser.parse_args(arguments)
     except UsageError as error:
         refuse(error, for_programs=for_programs)
-    try:
-        code: int = parsed.run(parsed)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read has had enough, as `head` does. Python flushes once more at its end: into nothing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # as a shell shows the signal SIGPIPE
+    code: int = parsed.run(parsed)
     return code
 
 

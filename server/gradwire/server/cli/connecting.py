@@ -44,6 +44,8 @@ def exit_code(command: str, args: argparse.Namespace, work: Callable[[], Awaitab
         return asyncio.run(run())
     except ModuleNotFoundError as error:
         return missing_package(command, error, for_programs=args.json)
+    except BrokenPipeError:
+        raise  # whoever read has had enough, which is no failure of the command's: `main`
     except (GradwireError, ImportError, OSError, ValueError, TypeError) as error:
         report(command, error, for_programs=args.json)
         return 1

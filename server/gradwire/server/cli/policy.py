@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
             print(bundle.manifest.model_dump_json(indent=2))
             return 0
         return _check(bundle)
+    except BrokenPipeError:
+        raise
     except (BundleError, OSError) as error:
         print(f"gradwire policy: {error}", file=sys.stderr)
         return 1
@@ -62,12 +64,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _convert(args: argparse.Namespace) -> int:
-    from gradwire.server.convert.runner import Conversion, ConvertError, convert
+    from gradwire.server.convert.runner import Conversion, ConvertError, convert, require_sources
 
     if args.out.exists():
         print(f"gradwire policy: {args.out} exists already", file=sys.stderr)
         return 1
-    print(_WARNING, file=sys.stderr)
     conversion = Conversion(
         source=args.source,
         framework=args.framework,
@@ -79,6 +80,8 @@ def _convert(args: argparse.Namespace) -> int:
         timeout_s=args.timeout,
     )
     try:
+        require_sources(conversion)
+        print(_WARNING, file=sys.stderr)
         converted = convert(conversion)
     except ConvertError as error:
         print(f"gradwire policy: {error}", file=sys.stderr)

@@ -64,6 +64,12 @@ class Converted:
     """The worker had no network."""
 
 
+def require_sources(conversion: Conversion) -> None:
+    """ConvertError when a file that the conversion reads is not there. Nothing is read yet."""
+    _absolute(conversion.source)
+    _absolute(conversion.vec_normalize)
+
+
 def convert(conversion: Conversion) -> Converted:
     """Converts in a worker. ConvertError says what went wrong there, BundleError what is wrong with its result."""
     with tempfile.TemporaryDirectory(prefix="gradwire-convert-") as name:
