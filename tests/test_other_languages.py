@@ -71,7 +71,7 @@ async def test_node_with_tls_and_a_token(example: Path, tmp_path: Path) -> None:
         said, errors = await run(example, address, **trusted, GRADWIRE_TOKEN=SECRETS["alice"])
         assert "weights 1" in said, errors
         said, errors = await run(example, address, **trusted)
-        assert not said and "UNAUTHENTICATED" in errors
+        assert not said and errors.startswith("UNAUTHENTICATED: ") and errors.count("\n") == 1
 
 
 async def test_node_sends_no_token_in_the_clear(example: Path) -> None:

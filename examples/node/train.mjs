@@ -5,11 +5,18 @@
 // With TLS and a token, and the server's CA where the system does not know it:
 //
 //   GRADWIRE_TOKEN=... GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=tls.crt node train.mjs grpcs://gpu1:50051
-import { credentials, InterceptingCall, loadPackageDefinition } from "@grpc/grpc-js";
+import { credentials, InterceptingCall, loadPackageDefinition, status } from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
 import { randomUUID } from "node:crypto";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+
+// What went wrong in one line: of a refused call its code and the server's words.
+const fail = (error) => {
+  console.error(error.details === undefined ? error.message : `${status[error.code]}: ${error.details}`);
+  process.exit(1);
+};
+process.on("uncaughtException", fail);
 
 const text = process.argv[2] || process.env.GRADWIRE_ADDRESS || "127.0.0.1:50051";
 const address = new URL(text.includes("://") ? text : `grpc://${text}`);

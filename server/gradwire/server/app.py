@@ -17,8 +17,10 @@ from gradwire.server.domain.expiring import expire_forever
 from gradwire.server.domain.monitor import JobMonitor
 from gradwire.server.domain.registry import EngineFactory
 from gradwire.server.doors import known_doors
+from gradwire.server.draining import drain
 from gradwire.server.engines import sharedmem
 from gradwire.server.engines.sampling import SamplerConfig
+from gradwire.server.folders import make_folders
 from gradwire.server.health import Health
 from gradwire.server.http.connect.door import ConnectDoor
 from gradwire.server.http.connect.methods import MethodTable
@@ -84,6 +86,7 @@ class App:
         """Start the engines, then serve. Engine processes come first: gRPC and fork do not mix."""
         sharedmem.sweep()  # of servers that were killed
         await self._database.open()
+        make_folders(self.settings)
         self._add_services()
         self.grpc_address = self._bind()
         if self.settings.model:
@@ -152,15 +155,9 @@ class App:
         await self._health.end()
         for dismiss in self._dismiss:
             dismiss()
-        drained = asyncio.ensure_future(self._admission.drain())
-        hurried = asyncio.ensure_future(self._hurried.wait())
-        await asyncio.wait(
-            {drained, hurried}, timeout=self.settings.limits.drain_seconds, return_when=asyncio.FIRST_COMPLETED
-        )
+        drained = await drain(self._admission, self._hurried, self.settings.limits.drain_seconds, self._progress)
         # Last answers are still on their way; whoever only watches health would stay for ever.
-        await self._server.stop(_LAST_WORDS_S if drained.done() else None)
-        drained.cancel()
-        hurried.cancel()
+        await self._server.stop(_LAST_WORDS_S if drained else None)
         for task in self._tasks:
             task.cancel()
         await self._http.stop()

@@ -79,8 +79,10 @@ def _host_and_port(rest: str, text: str, default: int) -> tuple[str, int]:
 
 
 def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
+    return host.lower() == "localhost" or _is_loopback_number(host)
+
+
+def _is_loopback_number(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -88,11 +90,18 @@ def _is_loopback(host: str) -> bool:
 
 
 def reachable(url: str, address: Address) -> str:
-    """`url` of a server at `address`. Over HTTP the two are the same place; 0.0.0.0 and [::] are no place."""
+    """`url`, which a server at `address` gave of itself, with the host that this client calls it by.
+
+    A host that stands for all, or for the server's own machine, says nothing to a client, nor to the certificate of
+    the name it uses. Over HTTP the two are the same place. An empty URL stays empty.
+    """
+    if not url or address.unix:
+        return url
     if address.http:
         return address.target.rstrip("/")
     scheme, _, rest = url.partition("://")
     host, _, port = rest.rpartition(":")
-    if host not in ("0.0.0.0", "[::]") or address.unix:
-        return url
-    return f"{scheme}://{address.shown.rpartition(':')[0]}:{port}"
+    ours = address.shown.rpartition(":")[0]
+    if host in ("0.0.0.0", "[::]") or (_is_loopback(host.strip("[]")) and not _is_loopback_number(ours.strip("[]"))):
+        return f"{scheme}://{ours}:{port}"
+    return url  # of two numbers for this machine, the server knows which one it listens at

@@ -53,7 +53,7 @@ class Connection:
         return self._endpoint.address.shown
 
     def reachable(self, url: str) -> str:
-        """A URL that the server gave of itself; a host that stands for all is the one that this client knows."""
+        """A URL that the server gave of itself, with the host that this client knows it by."""
         return reachable(url, self._endpoint.address)
 
     async def unary(

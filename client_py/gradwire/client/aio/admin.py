@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gradwire.client._convert.admin import capabilities_from_proto, token_from_proto
 from gradwire.client._convert.enums import enum_to_proto
@@ -31,7 +32,8 @@ class AsyncAdmin:
     async def get_capabilities(self, *, timeout: float | None = None) -> Capabilities:
         """What this server is and can do. Needs no scope."""
         request = pb.GetCapabilitiesRequest()
-        return capabilities_from_proto(await self._connection.unary(_CAPABILITIES, request, timeout=timeout))
+        found = capabilities_from_proto(await self._connection.unary(_CAPABILITIES, request, timeout=timeout))
+        return replace(found, http_url=self._connection.reachable(found.http_url))
 
     async def create_token(
         self,

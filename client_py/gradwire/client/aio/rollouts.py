@@ -96,7 +96,7 @@ class AsyncRollouts:
         async def begin() -> tuple[Rollout, str]:
             (rollout,) = await self.open_many([spec], job=job, request_id=name, timeout=timeout)
             url = (await self._admin.get_capabilities(timeout=timeout)).http_url
-            return rollout, self._connection.reachable(url) + rollout.base_path if url else ""
+            return rollout, url + rollout.base_path if url else ""
 
         return AsyncOpenRollout(self, begin)
 
@@ -122,7 +122,7 @@ class AsyncRollouts:
         url = (await self._admin.get_capabilities(timeout=timeout)).http_url
         if not url:
             raise RuntimeError(NO_HTTP_DOOR)
-        return f"{self._connection.reachable(url)}/rollouts/{rollout_id(rollout)}/v1"
+        return f"{url}/rollouts/{rollout_id(rollout)}/v1"
 
     async def get(
         self, rollout: RolloutRef, *, with_tokens: bool = False, timeout: float | None = None

@@ -61,7 +61,7 @@ class Capabilities(Brief):
     engines: tuple[str, ...]
     """Like "vllm 0.32.0"."""
     http_url: str = ""
-    """Base of its HTTP door; empty when it has none. See `rollouts.base_url` for where its host is 0.0.0.0."""
+    """Base of its HTTP door, with the host that this client calls the server by; empty when it has none."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -143,9 +143,6 @@ async def _serve(settings: Settings, ready_line: TextIO, *, stop_on_eof: bool) -
             http = f" http={app.http_address}" if app.http_address else ""
             print(f"ready grpc={app.grpc_address}{http}", file=ready_line, flush=True)
             await stopping
-            progress(
-                f"draining: calls under way have {settings.limits.drain_seconds:.0f} s; a second signal ends them now"
-            )
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, app.hurry)
     except asyncio.CancelledError:

@@ -185,7 +185,7 @@ class Deployer:
     async def _make(self, caller: Caller, deployment_id: str, source: Source, *, trusted: bool) -> Deployment:
         if isinstance(source, LanguageModel):
             return self._make_llm(caller, deployment_id, source)
-        engine = await self._loaded(source, trusted=trusted)
+        engine = await self._loaded(source, caller, trusted=trusted)
         return Deployment(
             deployment_id,
             kind=DeploymentKind(engine.info.kind),
@@ -203,11 +203,13 @@ class Deployer:
             source = replace(source, job_id=0)  # which is there at the next start, too
         return Deployment(deployment_id, source=source, tenant=caller.tenant, job=job)
 
-    async def _loaded(self, source: PolicyBundle, *, trusted: bool) -> ActingEngine:
+    async def _loaded(self, source: PolicyBundle, caller: Caller, *, trusted: bool) -> ActingEngine:
         path = bundle_path(self._root, source.bundle, anywhere=trusted)
         try:
             return await self._load(path)
         except InvalidArgument as error:
+            if "ADMIN" in caller.scopes and _is_missing(path):  # others need not know where it would lie
+                raise InvalidArgument.at("policy.bundle", f"{path} does not exist", reason=error.reason) from error
             violations = [FieldViolation("policy.bundle", f"{v.field}: {v.description}") for v in error.violations]
             raise InvalidArgument(violations, reason=error.reason) from error
 
@@ -217,7 +219,8 @@ class Deployer:
                 "JOB_ENDED",
                 f"it is of {record.job}, which ended with its server, or is another server's; deploy it again",
             )
-        caller = replace(LOCAL_CALLER, tenant=record.tenant)
+        # Its failure is shown to whoever may see deployments: to no administrator in particular.
+        caller = replace(LOCAL_CALLER, tenant=record.tenant, scopes=frozenset())
         made = await self._make(caller, record.deployment_id, source, trusted=False)
         made.version, made.deployed_at = record.version, record.deployed_at
         made.memory_scope = record.memory_scope if made.job is not None and record.memory_scope else MemoryScope.NONE
@@ -264,6 +267,14 @@ def bundle_path(root: Path, bundle: str, *, anywhere: bool = False) -> Path:
     if not anywhere and (not path.is_relative_to(base) or path == base):
         raise InvalidArgument.at("policy.bundle", "must be a folder or zip file inside of the server's bundle_root")
     return path
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        path.lstat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 def _scope(source: Source, asked: MemoryScope | None, before: DeploymentRecord | None) -> MemoryScope | None:

@@ -104,6 +104,10 @@ class Job(Generic[Engine]):
         if self.state is JobState.PAUSED and state in (JobState.READY, JobState.SLEEPING):
             self._state_before_pause = state  # the engine slept or woke while the lease lapsed
             return
+        if state is JobState.DESTROYED:
+            log.info("%s (%s) is destroyed%s", self.name, self.config.model, "" if self.started else ", not started")
+        elif self.state is JobState.STARTING:
+            log.info("%s (%s) is %s", self.name, self.config.model, state)
         self.state = state
         self.tell(message)
 
@@ -121,7 +125,7 @@ class Job(Generic[Engine]):
     def fail(self, reason: str) -> None:
         """The engine died."""
         if self.state not in (JobState.FAILED, JobState.DESTROYED):
-            log.error("%s failed: %s", self.name, reason)
+            log.error("%s (%s) failed: %s", self.name, self.config.model, reason)
             self.error = reason
             self.set_state(JobState.FAILED, reason)
 

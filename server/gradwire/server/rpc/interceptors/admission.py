@@ -18,6 +18,7 @@ class Admission(Step):
     def __init__(self, max_calls_per_service: int) -> None:
         self._limit = max_calls_per_service
         self._active: Counter[str] = Counter()
+        self._methods: Counter[str] = Counter()
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -32,6 +33,11 @@ class Admission(Step):
         """Calls being served."""
         return self._active.total()
 
+    @property
+    def methods(self) -> Counter[str]:
+        """Calls being served, by method."""
+        return +self._methods
+
     async def enter(self, call: Call) -> None:
         if not _is_limited(call):
             return
@@ -44,12 +50,14 @@ class Admission(Step):
                 retry_after=_RETRY,
             )
         self._active[call.service] += 1
+        self._methods[call.method] += 1
         self._idle.clear()
 
     def leave(self, call: Call, error: BaseException | None) -> None:
         if not _is_limited(call):
             return
         self._active[call.service] -= 1
+        self._methods[call.method] -= 1
         if not self.active:
             self._idle.set()
 

@@ -1,4 +1,4 @@
-"""Counts calls and seconds per method and code, and logs the slow and the failed ones."""
+"""Counts calls and seconds per method and code, and logs the failed ones."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 
-from gradwire.server.errors import GradwireError
+from gradwire.server.errors import GradwireError, InvalidArgument
 from gradwire.server.observability.metrics import CallMetrics
+from gradwire.server.rpc.interceptors.paths import known_part
 from gradwire.server.rpc.interceptors.step import Call, Step
 
 log = logging.getLogger(__name__)
@@ -27,12 +28,23 @@ class Telemetry(Step):
         seconds, code = time.monotonic() - call.began, _code(error)
         self._metrics.end(call.method, code, seconds)
         level = logging.DEBUG if code in ("OK", "CANCELLED") else logging.INFO
-        log.log(level, "%s %s %.3fs", call.method, code, seconds)
+        if log.isEnabledFor(level):
+            log.log(level, "%s %s %.3fs%s", call.method, code, seconds, _why(call.method, error))
 
 
 def _code(error: BaseException | None) -> str:
     if error is None:
         return "OK"
-    if isinstance(error, asyncio.CancelledError):
+    task = asyncio.current_task()
+    # Whoever is called off may end by another error: that of what it was waiting for, which was called off, too.
+    if isinstance(error, asyncio.CancelledError) or (task is not None and task.cancelling()):
         return "CANCELLED"
     return error.code if isinstance(error, GradwireError) else "INTERNAL"
+
+
+def _why(method: str, error: BaseException | None) -> str:
+    """The reason and the first bad field, with a space before each. Values stay out of the log."""
+    if not isinstance(error, GradwireError):
+        return ""
+    field = known_part(method, error.violations[0].field) if isinstance(error, InvalidArgument) else ""
+    return f" {error.reason} {field}".rstrip()
