@@ -294,3 +294,31 @@ def test_json_is_json_wherever_it_is_written() -> None:
     for encoding, written in [("utf-8", '"é"'), ("ascii", '"\\u00e9"'), ("latin-1", '"é"')]:
         assert json_line("é", io.TextIOWrapper(io.BytesIO(), encoding)) == written
     assert json.loads(json_line("\udc80", io.TextIOWrapper(io.BytesIO(), "utf-8"))) == "\udc80"
+
+
+def test_a_chat_takes_no_unknown_command_for_a_message(
+    cli: Cli, fake: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = cli("run", stdin="/help\n/etc/hosts is what?\n/restart now\nhi\n")
+    assert said[0] == 1 and "/new begins a new chat" in said[2] and "no /restart, and nothing was sent" in said[2]
+    assert [r.prompt for r in fake.requests["GenerateReplyStream"]] == ["/etc/hosts is what?"]
+    code, _, err = cli("run", "--json", stdin="/help\n")
+    assert code == 1 and "/quit" in json.loads(err)["error"]["message"]
+    # To a person it does not end the chat, and an older chat that goes on is said to.
+    answers = iter(["/restart", "hi", "/quit"])
+    monkeypatch.setattr("builtins.input", lambda _: next(answers))
+    monkeypatch.setattr(io, "StringIO", Terminal)
+    code, _, err = cli("run")
+    assert code == 0 and "goes on with session new; /new" in err and "no /restart" in err
+    assert sessions_of(fake) == [None, "new"]
+    answers = iter(["/quit"])
+    assert "goes on" not in cli("run", "--new-session")[2]
+
+
+def test_a_command_speaks_of_commands(cli: Cli, fake: FakeAgent) -> None:
+    fake.failures["GetStatus"].append(failure("INVALID_ARGUMENT", "deployment_id: is needed: there are a, b"))
+    assert "with `gradwire agent run NAME --select`: there are a, b" in cli("generate", "--prompt", "hi")[2]
+    fake.status = STATUS["rl"]
+    for flags in ([], ["--json"]):
+        err = cli("generate", "--prompt", "hi", *flags)[2]
+        assert "`gradwire agent run` reads its observations" in err and "()" not in err

@@ -219,13 +219,15 @@ class Deployments:
         return shelf_of(deployment.deployment_id, deployment.memory_scope, caller)
 
     def _missing(self, deployment_id: str, naming_others: bool) -> NotFound:
-        text = f"deployment_id: no deployment {deployment_id!r}; {self._others(naming_others)}"
-        return NotFound("deployment", deployment_id, text)
+        text = f"no deployment {deployment_id!r}; " if deployment_id or not naming_others else ""
+        return NotFound("deployment", deployment_id, f"deployment_id: {text}{self._others(naming_others)}")
 
     def _others(self, named: bool) -> str:
         if not named:
             return "whoever has a token for deployments is told which there are"
-        return f"there are {', '.join(sorted(self._by_id))}" if self._by_id else "nothing is deployed here"
+        if not self._by_id:
+            return "nothing is deployed here. `gradwire deploy NAME --llm` deploys the server's language model"
+        return f"there are {', '.join(sorted(self._by_id))}"
 
 
 def taken(deployment_id: str) -> AlreadyExists:

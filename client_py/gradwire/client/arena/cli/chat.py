@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import Any
 
@@ -13,7 +14,9 @@ from gradwire.client.arena.streams import TextStream
 from gradwire.client.reporting import report
 
 _INTERRUPTED = 130
-_HELP = "A line is a message. /new begins a new chat, /quit (or Ctrl-D) ends."
+_COMMANDS = "/new begins a new chat, /help shows this, /quit (or Ctrl-D) ends."
+_HELP = f"A line is a message. {_COMMANDS}"
+_COMMAND = re.compile(r"/\w+(?=\s|$)")  # "/etc/hosts" is none
 
 
 def generate(args: argparse.Namespace, opened: Opened) -> int:
@@ -24,11 +27,13 @@ def generate(args: argparse.Namespace, opened: Opened) -> int:
 
 
 def talk(args: argparse.Namespace, opened: Opened) -> int:
-    """Prompts from stdin, line by line, in one chat; an error of one does not end it."""
+    """Prompts from stdin, line by line, in one chat. To a person an error of one does not end it."""
     interactive = sys.stdin.isatty()
     session = args.session or (None if args.new_session else opened.session)
     if interactive:
         print(f"{opened.status.deployment_id}. {_HELP}", file=sys.stderr)
+    if session and not args.session and not args.json:
+        print(f"goes on with session {session}; /new begins a new one", file=sys.stderr)
     code = 0
     while (line := _line(interactive)) is not None:
         if line == "/quit":
@@ -36,11 +41,15 @@ def talk(args: argparse.Namespace, opened: Opened) -> int:
         if line == "/new":
             session = None
             continue
+        if line == "/help" and not args.json:
+            print(_HELP, file=sys.stderr)
+            continue
         if not line:
             continue
         try:
+            _refuse_command(line)
             code = _reply(args, opened, line, session)
-        except ArenaError as error:
+        except (ArenaError, ValueError) as error:
             if not interactive:
                 raise
             report("agent", error, for_programs=args.json)
@@ -49,6 +58,12 @@ def talk(args: argparse.Namespace, opened: Opened) -> int:
             break
         session = args.session or opened.session
     return code
+
+
+def _refuse_command(line: str) -> None:
+    """A slip of the hand is no message: it would be answered by the model, and stay in the chat."""
+    if command := _COMMAND.match(line):
+        raise ValueError(f"there is no {command[0]}, and nothing was sent. {_COMMANDS}")
 
 
 def _line(interactive: bool) -> str | None:
