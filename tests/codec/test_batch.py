@@ -103,7 +103,12 @@ def test_columns_follow_their_tokens_under_the_engines_names() -> None:
 
 
 def test_a_mask_that_was_left_out_is_warned_of() -> None:
-    assert decode_batch(batch()).warnings == ("no loss_mask: all real tokens but each row's last one count",)
+    says = "no loss_mask: all real tokens but each row's last one count"
+    assert decode_batch(batch()).warnings == (says,)
+    ragged_rows = training_pb2.TrainingBatch(input_ids=ragged([[5, 6, 7], [8, 9]]))  # which hold no padding
+    assert decode_batch(ragged_rows).warnings == (says,)
+    (warning,) = decode_batch(batch(real=None)).warnings
+    assert warning.startswith(says) and warning.endswith("every token of a row is real and is trained on, padding too")
 
 
 @pytest.mark.parametrize(

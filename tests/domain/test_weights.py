@@ -15,6 +15,7 @@ from gradwire.server.domain import sampling, training
 from gradwire.server.domain.registry import JobRegistry, SamplingJob, TrainingJob
 from gradwire.server.domain.updates import IncomingTensor, WeightUpdates
 from gradwire.server.domain.weights import WeightSync
+from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.sharedmem import SharedSegment
 from gradwire.server.engines.training import SleepMode
 from gradwire.server.engines.weights import InFlightPolicy
@@ -75,6 +76,17 @@ async def test_a_sync_carries_weights_and_version(world: World) -> None:
     assert world.sampler.weights == world.trainer.weights.tobytes()
     assert report.weight_version == world.target.weight_version == world.sampler.version == 1
     assert not world.sampler.paused
+
+
+async def test_a_sampler_that_rounds_the_trainers_weights_is_told_of_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    coarse: SamplingJob
+    (coarse,) = await create(world.registry, SamplerConfig("tiny", dtype="bfloat16"))
+    for target in (world.target, coarse, coarse):
+        await world.sync.sync(world.source, target, in_flight=KEEP, verify=False)
+    (said,) = [record.getMessage() for record in caplog.records if "float32" in record.getMessage()]
+    assert said.startswith(f"{world.source.name} trains in float32 and {coarse.name} samples in bfloat16")
 
 
 async def test_a_sync_that_fails_midway_keeps_version_and_weights_and_resumes(world: World) -> None:

@@ -55,7 +55,8 @@ class FakeModel(FakeProcess):
     @property
     def info(self) -> ModelInfo:
         return ModelInfo(
-            self.config.model, self.config.model_path, CONTEXT, VOCABULARY, "float32", (0,),
+            self.config.model, self.config.model_path, CONTEXT, VOCABULARY,
+            "float32" if self.config.dtype == "auto" else self.config.dtype, (0,),
             has_chat_template=False, max_log_probs=self.config.max_log_probs, architecture="Fake",
         )  # fmt: skip
 

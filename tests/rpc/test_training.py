@@ -125,6 +125,20 @@ async def test_outputs_come_in_the_batchs_layout_and_defaults_are_warned_of(serv
     assert "no old_log_probs_shifted: those of this pass, so every ratio is 1" in response.warnings
 
 
+async def test_advantages_that_teach_nothing_are_warned_of(served: Served, job_id: int) -> None:
+    async def warned(loss: str, *advantages: float) -> bool:
+        request = training_pb2.FwdBwdRequest(job_id=job_id, batch=small_batch())
+        request.loss.name = loss
+        array = np.array([[row, row, 1] for row in advantages], np.float32)  # nothing counts on a row's last token
+        request.batch.advantages.dense.CopyFrom(array_to_tensor(array))
+        response = await served.training.FwdBwd(request)
+        return any("the rewards teach nothing" in warning for warning in response.warnings)
+
+    assert await warned("grpo", 0, 0)
+    assert not await warned("grpo", 0, 0.5)
+    assert not await warned("cross_entropy", 0, 0)  # which reads no advantages
+
+
 async def test_a_forward_pass_has_entropy_only_when_asked(served: Served, job_id: int) -> None:
     request = training_pb2.FwdNoGradRequest(job_id=job_id, batch=small_batch())
     assert not (await served.training.FwdNoGrad(request)).HasField("entropy")

@@ -31,6 +31,9 @@ _COLUMNS = {
 # Names of the engine -> paths in the request.
 _FIELDS = {f"batch.{name}": f"batch.{field}" for field, name in _COLUMNS.items()} | {"lr": "learning_rate"}
 
+_NO_MASK = "no loss_mask: all real tokens but each row's last one count"
+_NO_MASKS = f"{_NO_MASK}; no attention_mask either: every token of a row is real and is trained on, padding too"
+
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
@@ -236,7 +239,7 @@ def decode_batch(message: training_pb2.TrainingBatch, path: str = "batch") -> De
     if mask is None:
         if not bool((np.diff(decoder.offsets) > 1).any()):
             raise InvalidArgument([FieldViolation(f"{path}.input_ids", "no row has two tokens: nothing to predict")])
-        warnings.append("no loss_mask: all real tokens but each row's last one count")
+        warnings.append(_NO_MASK if message.HasField("attention_mask") or decoder.mask is None else _NO_MASKS)
         mask = np.ones(len(decoder.input_ids), dtype=np.float32)
         mask[decoder.offsets[1:] - 1] = 0
     batch = TrainingBatch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from gradwire.server.errors import GradwireError
 WeightTarget: TypeAlias = SamplingJob | LogProbJob
 
 SAFETENSORS_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class WeightSync:
     def __init__(self) -> None:
         self._segments: dict[tuple[int, int], SharedSegment] = {}
         self._locks: dict[int, asyncio.Lock] = {}
+        self._told: set[tuple[int, int]] = set()  # pairs of jobs whose difference in precision the log has
 
     async def sync(
         self, source: TrainingJob, target: WeightTarget, *, in_flight: InFlightPolicy, verify: bool,
@@ -89,10 +93,24 @@ class WeightSync:
     async def _export(
         self, source: TrainingJob, target: WeightTarget, dtype: str, *, merged: bool
     ) -> tuple[SharedSegment, WeightManifest]:
+        self._tell_precision(source, target)
         manifest = await source.engine.weight_manifest(dtype, merged=merged)
         segment = await asyncio.to_thread(self._segment, source.job_id, target.job_id, manifest.total_bytes)
         await source.engine.export_weights(segment.name, manifest, merged=merged)
         return segment, manifest
+
+    def _tell_precision(self, source: TrainingJob, target: WeightTarget) -> None:
+        """Warns once a pair of jobs: nothing else shows why so little is learnt."""
+        pair, ours, theirs = (source.job_id, target.job_id), source.engine.config.dtype, target.engine.info.dtype
+        if target.kind is not JobKind.SAMPLING or ours != "float32" or theirs == ours or pair in self._told:
+            return
+        self._told.add(pair)
+        log.warning(
+            "%s trains in float32 and %s samples in %s: small steps are rounded away in the sync, its tokens are "
+            "off-policy, and little is learnt; sample in float32 too (GRADWIRE_SAMPLER__DTYPE=float32 for the server's "
+            'own sampler, "dtype": "float32" for one that is created)',
+            source.name, target.name, theirs,
+        )  # fmt: skip
 
     def lock(self, job: AnyJob) -> asyncio.Lock:
         """Held while weights of `job` change."""
@@ -117,6 +135,7 @@ class WeightSync:
         """A job ended: free the segments it was part of, after a sync that is under way."""
         await self.release(job)
         self._locks.pop(job.job_id, None)
+        self._told = {pair for pair in self._told if job.job_id not in pair}
 
 
 def _drop(segment: SharedSegment) -> None:

@@ -22,6 +22,11 @@ from gradwire.server.losses.family import PolicyLossConfig
 from gradwire.server.losses.registry import resolve_loss
 from gradwire.v1 import training_pb2
 
+_NO_ADVANTAGE = (
+    "advantages are 0 on every token that counts: their gradient is 0, so the rewards teach nothing; where advantages "
+    "are group-normalised, each group had equal rewards"
+)
+
 
 class Batches:
     """Finds the rows of a call. `shared_memory`: who may pass them by segments."""
@@ -84,7 +89,15 @@ def with_defaults(decoded: DecodedBatch, spec: LossSpec) -> DecodedBatch:
         if "prox_log_probs" in decoded.batch.columns:
             on_policy = "no old_log_probs_shifted: the behaviour weight exp(prox - old) is 1"
         decoded = replace(decoded, warnings=(*decoded.warnings, on_policy))
+    if "advantages" in loss.columns and not _teaches(decoded):
+        decoded = replace(decoded, warnings=(*decoded.warnings, _NO_ADVANTAGE))
     return decoded
+
+
+def _teaches(decoded: DecodedBatch) -> bool:
+    """Whether any token that counts has an advantage other than 0."""
+    counts = True if decoded.batch.loss_mask is None else decoded.batch.loss_mask != 0
+    return bool(((decoded.batch.columns["advantages"] != 0) & counts).any())
 
 
 def _decode(message: training_pb2.TrainingBatch, shared: SharedReads | None) -> DecodedBatch:
