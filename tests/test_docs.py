@@ -9,6 +9,7 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,18 +37,20 @@ def test_python_blocks_run(page: Path, server: ServerProcess, monkeypatch: pytes
     }
     with Client() as client:
         deployed = {deployment.deployment_id for deployment in client.deployments.list()}
-        asyncio.run(run_blocks(page, elsewhere))
+        names = asyncio.run(run_blocks(page, elsewhere))
         for deployment in client.deployments.list():
             if deployment.deployment_id not in deployed:
                 client.deployments.undeploy(deployment.deployment_id)
         for job in client.jobs.list():
             if not job.built_in:
                 client.jobs.destroy(job)
+    if "trained" in names:  # the README's
+        assert not [warning for warning in names["trained"].warnings if "teach" in warning]
 
 
-async def run_blocks(page: Path, elsewhere: dict[str, str]) -> None:
-    """Runs a page's blocks as one program, which may await."""
-    names: dict[str, object] = {"__name__": page.stem}
+async def run_blocks(page: Path, elsewhere: dict[str, str]) -> dict[str, Any]:
+    """Runs a page's blocks as one program, which may await; the names that it has at its end."""
+    names: dict[str, Any] = {"__name__": page.stem}
     for block in blocks(page, "python"):
         for printed, here in elsewhere.items():
             block = block.replace(printed, here)
@@ -58,6 +61,7 @@ async def run_blocks(page: Path, elsewhere: dict[str, str]) -> None:
     client = names.get("client")
     if isinstance(client, Client):
         client.close()
+    return names
 
 
 def test_curl_examples_run(server: ServerProcess, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from demo.results import results_folder
 from demo.rollout import Rollouts, training_batch
 from demo.task import Score, Task
 from gradwire.client import Completion, FinishReason, GenerateResult, PromptInfo, PromptResult, SamplingParams, Usage
@@ -94,6 +95,13 @@ def _prompt(prompt: list[int], completions: list[list[int]]) -> PromptResult:
 
 def _result(results: list[PromptResult]) -> GenerateResult:
     return GenerateResult(tuple(results), SamplingParams(), Usage(0, 0, 0))
+
+
+def test_a_run_does_not_replace_an_earlier_ones_results(tmp_path: Path) -> None:
+    usual = tmp_path / "runs" / "demo"
+    assert [results_folder(None, usual).name for _ in range(3)] == ["demo", "demo-2", "demo-3"]
+    assert results_folder(usual, usual) == usual  # who names one means it
+    assert [folder.name for folder in sorted(usual.parent.iterdir())] == ["demo", "demo-2", "demo-3"]
 
 
 def test_of_warnings_only_the_known_ones_of_a_dependency_are_not_shown(tmp_path: Path) -> None:
