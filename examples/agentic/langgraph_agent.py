@@ -1,5 +1,7 @@
 """An agent on LangGraph, with LangChain's ChatOpenAI, as an engine. Needs langgraph and langchain-openai.
 
+It is no script: a program of yours plays it, on a server that was started with `gradwire serve --http 127.0.0.1:8080`:
+
     from gradwire.client.agentic import load_engine, run_engine
 
     engine = load_engine("langgraph_agent.py", ["127.0.0.1:8080"], agent_name="graph", tokenizer=...)
@@ -100,3 +102,7 @@ def _plain(message: BaseMessage) -> dict[str, str]:
     if isinstance(message, AIMessage) and message.tool_calls:
         plain["tool_calls"] = json.dumps(message.tool_calls)
     return plain
+
+
+if __name__ == "__main__":
+    raise SystemExit(__doc__)

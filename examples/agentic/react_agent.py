@@ -1,5 +1,7 @@
 """An agent that thinks, acts and observes in plain text (ReAct, arXiv 2210.03629), as an engine.
 
+It is no script: a program of yours plays it, on a server that was started with `gradwire serve --http 127.0.0.1:8080`:
+
     from gradwire.client.agentic import load_engine, run_engine
 
     engine = load_engine("react_agent.py", ["127.0.0.1:8080"], agent_name="react", tokenizer=...)
@@ -119,3 +121,7 @@ class ReactEngine(RolloutEngine):
             if remaining_s() == 0:
                 raise  # the task's time is over, not the tool's
             return f"{name} failed: {error}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(__doc__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import time
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,12 @@ def test_an_agent_on_langgraph_is_recorded_without_its_doing(server: ServerProce
         roles = [message["role"] for message in trajectory.chat_completions]
         assert roles == ["system", "user", "assistant", *(["tool", "assistant"] if first_tool else [])]
         assert ("tool_calls" in trajectory.chat_completions[2]) == (first_tool is not None)
+
+
+@pytest.mark.parametrize("name", ["react", "langgraph"])
+def test_an_agent_that_is_run_as_a_script_says_how_it_is_played(name: str) -> None:
+    with pytest.raises(SystemExit, match=f'load_engine."{name}_agent.py"'):
+        runpy.run_path(str(AGENTS / f"{name}_agent.py"), run_name="__main__")
 
 
 def react() -> Any:
