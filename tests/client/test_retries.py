@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
-from gradwire.client import AsyncClient, CallCancelledError, DeadlineExceededError, NotFoundError, UnavailableError
+from gradwire.client import (
+    AsyncClient,
+    CallCancelledError,
+    Client,
+    DeadlineExceededError,
+    NotFoundError,
+    UnavailableError,
+)
 from gradwire.client.config import RetryConfig
 from tests.client.fake import Fake
 from tests.client.waiting import until
@@ -52,6 +60,31 @@ async def test_attempts_are_bounded(fake: Fake) -> None:
             await client.sampling.generate("hi")
     assert caught.value.attempts == 3
     assert len(fake.requests["Generate"]) == 3
+
+
+@pytest.mark.parametrize("kind", ["unary", "stream", "blocking"])
+async def test_what_ended_the_call_is_told_when_nobody_answers_later(kind: str) -> None:
+    fake = await Fake().start()
+    fake.stall = kind != "stream"  # which would have begun then, and is not sent again
+    fake.failures["GenerateStream"] = [failure("UNAVAILABLE", "shutting down", retry_info(0.2))]
+    retry = RetryConfig(max_attempts=2, initial_backoff_s=0.01)
+
+    def block() -> None:
+        with Client(fake.address, retry=retry) as client:
+            client.sampling.generate("hi")
+
+    async with AsyncClient(fake.address, retry=retry) as client:
+        call: asyncio.Future[Any]
+        if kind == "blocking":
+            call = asyncio.ensure_future(asyncio.to_thread(block))
+        elif kind == "stream":
+            call = asyncio.ensure_future(client.sampling.generate_stream("hi").result())
+        else:
+            call = asyncio.ensure_future(client.sampling.generate("hi"))
+        await until(lambda: bool(fake.requests["Generate"] or fake.requests["GenerateStream"]))
+        await fake.stop()
+        with pytest.raises(UnavailableError, match=r"went away during the call: .*; and since then no gradwire server"):
+            await call
 
 
 async def test_no_attempt_begins_that_the_deadline_would_not_see(fake: Fake, client: AsyncClient) -> None:

@@ -44,10 +44,23 @@ async def test_an_unknown_certificate_is_refused(certificate: Certificate) -> No
     await server.stop(0)
 
 
-async def test_a_plain_call_where_tls_is_spoken_hints_at_it(certificate: Certificate) -> None:
+@pytest.mark.parametrize("attempts", [1, 2, 3])  # "localhost" is ::1, too, where nobody listens
+async def test_a_plain_call_where_tls_is_spoken_hints_at_it(certificate: Certificate, attempts: int) -> None:
     _, server, port = await serve(certificate, mutual=False)
-    async with AsyncClient(f"localhost:{port}", retry=RetryConfig(max_attempts=1)) as client:
+    retry = RetryConfig(max_attempts=attempts, initial_backoff_s=0.01)
+    async with AsyncClient(f"localhost:{port}", retry=retry) as client:
         with pytest.raises(UnavailableError, match=rf"localhost:{port} closed.*grpcs://"):
+            await client.sampling.generate("hi")
+    await server.stop(0)
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_a_certificate_for_another_name_is_told(certificate: Certificate, attempts: int) -> None:
+    _, server, port = await serve(certificate, mutual=False)
+    tls = TLSConfig(root_certificates=certificate.chain, server_name="gpu.example.com")
+    retry = RetryConfig(max_attempts=attempts, initial_backoff_s=0.01)
+    async with AsyncClient(f"grpcs://localhost:{port}", tls=tls, retry=retry) as client:
+        with pytest.raises(UnavailableError, match=r"is not for this name .*TLSConfig\(server_name="):
             await client.sampling.generate("hi")
     await server.stop(0)
 

@@ -22,7 +22,7 @@ from gradwire.client._core.options import channel_options
 from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
 from gradwire.client._core.shared import SegmentPool
-from gradwire.client._core.status import deadline_passed, error_from_rpc, stream_ended
+from gradwire.client._core.status import FirstCause, deadline_passed, error_from_rpc, stream_ended
 from gradwire.client._core.turns import BlockingTurns
 from gradwire.client.config import RetryConfig
 from gradwire.client.errors import GradwireError
@@ -126,13 +126,14 @@ class BlockingConnection:
         limit = self.deadline(timeout)
         end = math.inf if limit is None else time.monotonic() + limit
         retry = self._retry if safe else RetryConfig(max_attempts=1)
-        number = 0
+        number, first = 0, FirstCause()
         while True:
             number += 1
             try:
                 return attempt(None if limit is None else max(end - time.monotonic(), 0.001))
             except GradwireError as error:
                 error.attempts = number
+                first.tell(error)
                 wait = wait_before_next(retry, error, number, end - time.monotonic())
                 if wait is None:
                     raise

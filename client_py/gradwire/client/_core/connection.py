@@ -19,7 +19,7 @@ from gradwire.client._core.opening import Endpoint
 from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
 from gradwire.client._core.shared import SegmentPool
-from gradwire.client._core.status import deadline_passed, error_from_rpc, stream_ended
+from gradwire.client._core.status import FirstCause, deadline_passed, error_from_rpc, stream_ended
 from gradwire.client._core.stream import ServerStream
 from gradwire.client._core.transport import Channel, StreamCall
 from gradwire.client._core.turns import Turns
@@ -152,13 +152,14 @@ class Connection:
         limit = self.deadline(timeout)
         end = math.inf if limit is None else clock() + limit
         retry = self._retry if repeatable else RetryConfig(max_attempts=1)
-        number = 0
+        number, first = 0, FirstCause()
         while True:
             number += 1
             try:
                 return await attempt(None if limit is None else max(end - clock(), 0.001))
             except GradwireError as error:
                 error.attempts = number
+                first.tell(error)
                 wait = wait_before_next(retry, error, number, end - clock())
                 if wait is None:
                     raise

@@ -17,6 +17,13 @@ DETAILS_TRAILER = "grpc-status-details-bin"
 _TOO_LARGE = re.compile(r"larger than max \((\d+) vs\. (\d+)\)")
 _DROPPED = re.compile("CANCELLED$|.*RST_STREAM")
 """gRPC's words for a call that the other end cancelled or reset; one that was cancelled here has others."""
+_NOBODY = "no gradwire server answers"
+_CONNECTING = re.compile("failed to connect|Cannot connect")
+"""The words of gRPC and of aiohttp for a connection that was never made; so for those of the next two."""
+_CLOSED = re.compile(
+    "Socket closed|Cancelling all calls|GOAWAY|Stream removed|Connection reset|Broken pipe|Server disconnected"
+)
+_OTHER_NAME = re.compile("Hostname Verification Check failed|Hostname mismatch|IP address mismatch")
 _CORRELATION_KEYS = ("correlation_id", "x-correlation-id", "x-request-id")
 
 
@@ -32,7 +39,7 @@ def error_from_rpc(error: grpc.aio.AioRpcError, method: str, address: str) -> Gr
     elif code == "CANCELLED" and _DROPPED.match(message):
         # So ends a call that reaches gRPC's server just as it stops: no handler has seen it.
         code, message = "UNAVAILABLE", f"{address} dropped the call; it is shutting down, or a proxy in between is"
-    elif code == "UNAVAILABLE" and "reason" not in fields:
+    elif code == "UNAVAILABLE" and not fields:  # else a server has said it
         message = _unreachable(address, message)
     elif code == "DEADLINE_EXCEEDED" and "reason" not in fields:
         message = _late(address)
@@ -71,17 +78,40 @@ def _late(address: str) -> str:
 
 def _unreachable(address: str, message: str) -> str:
     cause = f" ({message})" if message else ""
+    if _OTHER_NAME.search(message):
+        return (
+            f"the certificate that {address} shows is not for this name{cause}. Call the server by a name that its "
+            "certificate has, or say which one that is: tls=TLSConfig(server_name=...)"
+        )
     if "CERTIFICATE_VERIFY_FAILED" in message:
         return (
             f"the certificate of {address} is not trusted{cause}. Name the file that it can be checked with: "
             "tls=TLSConfig(root_certificates=...), on the command line --ca"
         )
-    if "Socket closed" in message:
-        return f"{address} closed the connection{cause}. If the server has TLS, its address begins with grpcs://"
+    if _CLOSED.search(message):
+        http = address.startswith("http://")
+        hint = f". If the server has TLS, its address begins with {'https' if http else 'grpcs'}://"
+        return f"{address} closed the connection{cause}{hint if http or _CONNECTING.search(message) else ''}"
     return (
-        f"no gradwire server answers at {address}{cause}. Start one with `gradwire serve`, or give the "
+        f"{_NOBODY} at {address}{cause}. Start one with `gradwire serve`, or give the "
         "address of another: Client(address) or the environment's GRADWIRE_ADDRESS"
     )
+
+
+class FirstCause:
+    """What was wrong at first, of all attempts of one call: that nobody answers later on says less."""
+
+    def __init__(self) -> None:
+        self._cause = ""
+
+    def tell(self, error: GradwireError) -> None:
+        """Put it into the message of a later attempt's `error` that knows only that nobody answers."""
+        if not error.message.startswith(_NOBODY):
+            self._cause = self._cause or error.message
+        elif _CONNECTING.search(self._cause):  # of several addresses of one name, another one was tried last
+            error.message = self._cause
+        elif self._cause:
+            error.message = f"the server went away during the call: {self._cause}; and since then {error.message}"
 
 
 def _too_large(message: str, size: str, limit: str) -> str:

@@ -18,7 +18,7 @@ import grpc.aio
 
 from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Request, Response, Rpc
-from gradwire.client._core.status import error_from_rpc, short_name
+from gradwire.client._core.status import FirstCause, error_from_rpc, short_name
 from gradwire.client._core.transport import StreamCall
 from gradwire.client.config import RetryConfig
 from gradwire.client.errors import CallCancelledError
@@ -47,6 +47,7 @@ class ServerStream(Generic[Response]):
         self._clock = loop.time
         self._end = math.inf if timeout is None else loop.time() + timeout
         self._attempts = 1
+        self._first = FirstCause()
         self._cancelled = False
         self._ended = False
         self._begun = False
@@ -80,6 +81,7 @@ class ServerStream(Generic[Response]):
             except grpc.aio.AioRpcError as failure:
                 error = error_from_rpc(failure, self._path, self._address)
                 error.attempts = self._attempts
+                self._first.tell(error)
                 left = self._end - self._clock()
                 wait = None if self._begun else wait_before_next(self._retry, error, self._attempts, left)
                 if wait is None or self._cancelled:
