@@ -35,6 +35,7 @@ def raised(call: Callable[[], object]) -> Exception:
 def errors() -> Iterator[Exception]:
     """Each as its own place makes it: new words there are seen here."""
     yield unavailable("CERTIFICATE_VERIFY_FAILED")
+    yield unavailable("CERTIFICATE_VERIFY_FAILED: Hostname Verification Check failed")
     yield unavailable("refused")
     yield deadline_passed("/gradwire.v1.X/Y", "somewhere")
     yield taken("chat")

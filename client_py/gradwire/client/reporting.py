@@ -14,6 +14,7 @@ from gradwire.client.errors import GradwireError
 
 _ON_THE_COMMAND_LINE = (
     ("tls=TLSConfig(root_certificates=...), on the command line --ca", "--ca FILE.pem"),
+    (", or say which one that is: tls=TLSConfig(server_name=...)", ""),  # no flag says it
     ("(or tls=)", "(or --ca FILE.pem)"),
     ("tls= contradicts", "--ca contradicts"),
     ("Client(address) or the environment's GRADWIRE_ADDRESS", "--server ADDRESS or the environment's GRADWIRE_ADDRESS"),
