@@ -93,7 +93,7 @@ def test_integer_types() -> None:
         ({"input_ids": [[1, 2], [3]], "loss_mask": [[1], [1, 1]]}, "same layout"),
         ({"input_ids": [[1, 2], [3]], "attention_mask": [[1, 1], [1]]}, "no padding"),
         ({"input_ids": np.array([["a"]])}, "no place on the wire"),
-        ([IDS], "give a dict"),
+        ([IDS], "give a dict or an object of class TrainingBatch"),
     ],
 )
 def test_a_wrong_batch_says_what_is_right(batch: object, complaint: str) -> None:

@@ -41,10 +41,25 @@ def test_an_unknown_name_gets_the_nearest() -> None:
         resolve_loss("gpso")
 
 
-def test_an_unknown_key_gets_the_nearest() -> None:
-    text = refusal("grpo", {"eps_clp": 0.1})
-    assert "loss.config.eps_clp" in text
-    assert "Did you mean 'eps_clip'?" in text
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("eps_clp", "eps_clip"),
+        ("clip_eps", "eps_clip"),  # not c_clip, though that has more letters in their order
+        ("clip_epsilon", "eps_clip"),
+        ("epsilon_high", "eps_clip_higher"),  # as another trainer calls it
+        ("kl_coef", "kl_loss_coef"),
+        ("loss_kl_type", "kl_loss_type"),
+    ],
+)
+def test_an_unknown_key_gets_the_nearest(key: str, nearest: str) -> None:
+    text = refusal("grpo", {key: 0.1})
+    assert f"loss.config.{key}" in text
+    assert f"Did you mean {nearest!r}?" in text
+
+
+def test_a_key_that_is_like_none_gets_no_guess() -> None:
+    assert "Did you mean" not in refusal("grpo", {"xyz": 1})
 
 
 def test_all_bad_keys_are_named_at_once() -> None:

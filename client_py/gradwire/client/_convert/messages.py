@@ -6,7 +6,7 @@ their own. A key that the message lacks is a TypeError that names the nearest on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -16,32 +16,44 @@ from google.protobuf.struct_pb2 import Struct
 from gradwire.client._convert.enums import enum_number
 from gradwire.client._convert.nearest import unknown_name
 from gradwire.client._convert.structs import struct_from_proto, struct_to_proto
+from gradwire.client._convert.wanted import given, wanted
 
 C = TypeVar("C")
 Reader = Callable[[Any], Any]
 
 
-def as_mapping(value: object, where: str) -> Mapping[str, Any]:
-    """A dataclass's fields, or the mapping itself. TypeError for anything else."""
+def as_mapping(value: object, where: str, kind: str = "") -> Mapping[str, Any]:
+    """A dataclass's fields, or the mapping itself. TypeError, which names the dataclass `kind`, for anything else."""
     if isinstance(value, Mapping):
         return value
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    raise TypeError(f"{where} is a {type(value).__name__}; give a dict or the dataclass of that name")
+    raise TypeError(f"{where} is {given(value)}; give a dict{' or an object of class ' if kind else ''}{kind}")
 
 
 def fill(message: Message, values: object, where: str) -> None:
     """Writes `values` into `message`. None leaves a field absent. `where` names it in errors."""
-    for key, value in as_mapping(values, where).items():
-        if key not in message.DESCRIPTOR.fields_by_name:
-            raise TypeError(unknown_name(f"{where} key", key, message.DESCRIPTOR.fields_by_name))
+    known = message.DESCRIPTOR.fields_by_name
+    for key, value in as_mapping(values, where, message.DESCRIPTOR.name).items():
+        if key not in known:
+            raise TypeError(unknown_name(f"{where} key", key, known, _parts(message)))
         if value is not None:
             _put(message, key, value, f"{where}.{key}")
 
 
+def _parts(message: Message) -> dict[str, Collection[str]]:
+    """Fields that are messages of known fields, with those."""
+    parts: dict[str, Collection[str]] = {}
+    for name, field in message.DESCRIPTOR.fields_by_name.items():
+        inner = field.message_type
+        if field.has_presence and inner is not None and inner.full_name != Struct.DESCRIPTOR.full_name:
+            parts[name] = inner.fields_by_name.keys()
+    return parts
+
+
 def _put(message: Message, key: str, value: Any, where: str) -> None:
     current = getattr(message, key)
-    enum = message.DESCRIPTOR.fields_by_name[key].enum_type
+    field = message.DESCRIPTOR.fields_by_name[key]
     if isinstance(current, Struct):
         current.CopyFrom(struct_to_proto(as_mapping(value, where), where))
         return
@@ -49,19 +61,31 @@ def _put(message: Message, key: str, value: Any, where: str) -> None:
         current.SetInParent()
         fill(current, value, where)
         return
+    several = hasattr(current, "extend")
     try:
-        if hasattr(current, "extend"):
+        if several:
             current.extend(_items(value))
         elif hasattr(current, "items"):
             current.update({_scalar(k): _scalar(v) for k, v in value.items()})
-        elif enum is not None:
-            setattr(message, key, enum_number(enum, value))
+        elif field.enum_type is not None:
+            setattr(message, key, _enum(field.enum_type, value, where))
         else:
             setattr(message, key, _scalar(value))
-    except (TypeError, ValueError, AttributeError) as error:
-        # A UnicodeError is made of five parts, not of a text.
-        kind = ValueError if isinstance(error, UnicodeError) else type(error)
-        raise kind(f"{where}: {error}") from error
+    except UnicodeError as error:
+        raise ValueError(f"{where}: {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise TypeError(f"{where} is {given(value)}; it takes {wanted(field, several)}") from error
+    except ValueError as error:
+        if field.enum_type is not None:
+            raise
+        raise ValueError(f"{where} is {given(value)}; it takes {wanted(field, several, bounds=True)}") from error
+
+
+def _enum(enum: Any, value: object, where: str) -> int:
+    try:
+        return enum_number(enum, value)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _items(value: Any) -> list[Any]:

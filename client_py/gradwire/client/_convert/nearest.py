@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from difflib import get_close_matches
+from collections.abc import Collection, Iterable, Mapping
+from difflib import SequenceMatcher
+
+_ELSEWHERE = {
+    "lr": "learning_rate",
+    "r": "rank",
+    "lora_r": "rank",
+    "lora_rank": "rank",
+    "lora_alpha": "alpha",
+    "type": "name",
+    "gradient_clipping": "max_grad_norm",
+    "grad_clip": "max_grad_norm",
+}
+"""Names that other trainers use for the same things."""
+_NEAR = 0.5
 
 
-def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
-    """`what` 'name' is not known; did you mean ...? Known are ..."""
+def unknown_name(what: str, name: object, known: Iterable[str], parts: Mapping[str, Collection[str]] = {}) -> str:
+    """`what` 'name' is not known; did you mean ...? Known are ...
+
+    `parts`: keys among `known` that hold further keys, with those: the name may belong there.
+    """
     choices = sorted(known)
-    close = get_close_matches(str(name).lower(), choices, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{what} {name!r} is not known; {hint}Known: {', '.join(choices)}"
+    return f"{what} {name!r} is not known; {_hint(str(name).lower(), choices, parts)}Known: {', '.join(choices)}"
+
+
+def _hint(name: str, choices: list[str], parts: Mapping[str, Collection[str]]) -> str:
+    usual = _ELSEWHERE.get(name, name)
+    if usual in choices:
+        return f"did you mean {usual!r}? "
+    if places := [part for part, keys in parts.items() if usual in keys]:
+        return f"{usual!r} is in {' or '.join(map(repr, places))}: {{{places[0]!r}: {{{usual!r}: ...}}}}. "
+    nearest = max(choices, key=lambda choice: (_likeness(name, choice), choice), default="")
+    return f"did you mean {nearest!r}? " if _likeness(name, nearest) >= _NEAR else ""
+
+
+def _likeness(name: str, choice: str) -> float:
+    """0 to 1: of the names as they stand, or with their words in order, whichever are more alike."""
+    pairs = ((choice, name), ("_".join(sorted(choice.split("_"))), "_".join(sorted(name.split("_")))))
+    return max(SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
 
 def check_names(

@@ -31,7 +31,7 @@ from gradwire.v1 import sampling_params_pb2, sampling_pb2
 
 def params_to_proto(params: object | None, keywords: Mapping[str, Any]) -> sampling_params_pb2.SamplingParams:
     """Parameters and the keywords that override them. TypeError names the key nearest to an unknown one."""
-    values = dict(as_mapping(params, "params")) if params is not None else {}
+    values = dict(as_mapping(params, "params", "SamplingParams")) if params is not None else {}
     values.update(keywords)
     structured = values.pop("structured_output", None)
     message = sampling_params_pb2.SamplingParams()
@@ -43,7 +43,7 @@ def params_to_proto(params: object | None, keywords: Mapping[str, Any]) -> sampl
 
 def _structured_to_proto(value: object) -> sampling_params_pb2.StructuredOutput:
     where = "params.structured_output"
-    given = {key: item for key, item in as_mapping(value, where).items() if item is not None}
+    given = {key: item for key, item in as_mapping(value, where, "StructuredOutput").items() if item is not None}
     if len(given) > 1:
         raise ValueError(f"{where} has {', '.join(sorted(given))}; give exactly one of them")
     message = sampling_params_pb2.StructuredOutput()

@@ -67,7 +67,7 @@ def batch_to_proto(batch: TrainingBatchLike) -> training_pb2.TrainingBatch:
 
 def put_batch(message: training_pb2.TrainingBatch, batch: TrainingBatchLike, placer: Placer | None = None) -> None:
     """Writes a batch into a message, in place; its large padded columns where `placer` takes them."""
-    columns = {key: value for key, value in as_mapping(batch, "batch").items() if value is not None}
+    columns = {key: value for key, value in as_mapping(batch, "batch", "TrainingBatch").items() if value is not None}
     known = training_pb2.TrainingBatch.DESCRIPTOR.fields_by_name
     check_names("batch column", columns, known, TypeError)
     if "input_ids" not in columns:

@@ -105,7 +105,7 @@ def _serialised(message: pb.TrainingBatch) -> tuple[bytes, bytes]:
 
 def rough_size(batch: TrainingBatchLike) -> int:
     """About how many bytes a batch holds: enough to tell small from large."""
-    return sum(_rough_bytes(column) for column in as_mapping(batch, "batch").values())
+    return sum(_rough_bytes(column) for column in as_mapping(batch, "batch", "TrainingBatch").values())
 
 
 def _rough_bytes(column: Any) -> int:

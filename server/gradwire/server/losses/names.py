@@ -26,7 +26,29 @@ KL_TYPES = {
 }
 
 
+_ELSEWHERE = {
+    "epsilon": "eps_clip",
+    "epsilon_high": "eps_clip_higher",
+    "clip_ratio": "eps_clip",
+    "clip_ratio_high": "eps_clip_higher",
+    "beta": "kl_loss_coef",
+}
+"""Names that other trainers use for the same options."""
+_NEAR = 0.5
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?`, or nothing when no known word is near."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    """` Did you mean 'x'?`, or nothing when no known word is near. Equal parts in another order are nearest."""
+    choices = list(known)
+    meant = _ELSEWHERE.get(word)
+    if meant not in choices:
+        meant = max(choices, key=lambda choice: (_likeness(word, choice), choice), default=None)
+        if meant is None or _likeness(word, meant) < _NEAR:
+            return ""
+    return f" Did you mean {meant!r}?"
+
+
+def _likeness(word: str, choice: str) -> float:
+    """0 to 1: of the words as they stand, or with their parts in order, whichever are more alike."""
+    pairs = ((choice, word), ("_".join(sorted(choice.split("_"))), "_".join(sorted(word.split("_")))))
+    return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
