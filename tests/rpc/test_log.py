@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry
 
 from gradwire.server import draining
 from gradwire.server.domain.registry import JobRegistry
-from gradwire.server.errors import InvalidArgument, NotFound, Unavailable
+from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, Unavailable
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.server.rpc.interceptors.admission import Admission
 from gradwire.server.rpc.interceptors.step import Call, Chain
 from gradwire.server.rpc.interceptors.telemetry import Telemetry
 from tests.domain.support import ALICE, SAMPLER, create
-from tests.fake_engines import FakeEngines
+from tests.fake_engines import FakeEngines, FakeSampler
 
 FWD_BWD = "/gradwire.v1.TrainingService/FwdBwd"
 
@@ -72,12 +72,23 @@ async def test_a_call_whose_client_left_is_cancelled_whatever_else_that_ended(ca
 
 async def test_jobs_are_logged_as_they_come_and_go(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gradwire")
-    registry = JobRegistry(FakeEngines(), max_jobs=2)
+    engines = FakeEngines()
+    registry = JobRegistry(engines, max_jobs=2)
     (job,) = await create(registry, SAMPLER)
     job.fail("out of memory")
     await registry.destroy(job.job_id, ALICE)
     about = f"sampling_job/1 ({SAMPLER.model})"
     assert caplog.messages == [f"{about} is ready", f"{about} failed: out of memory", f"{about} is destroyed"]
+    caplog.clear()
+    engines.prepare_sampler = no_memory
+    with pytest.raises(GradwireError):
+        await create(registry, SAMPLER)
+    about = f"sampling_job/2 ({SAMPLER.model})"
+    assert caplog.messages == [f"{about} did not start: NO_MEMORY: no memory", f"{about} is destroyed, not started"]
+
+
+def no_memory(engine: FakeSampler) -> None:
+    engine.start_error = GradwireError("NO_MEMORY", "no memory")
 
 
 async def test_a_drain_says_what_it_waits_for_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +101,7 @@ async def test_a_drain_says_what_it_waits_for_again_and_again(monkeypatch: pytes
         if len(said) == 2:
             twice.set()
 
-    calls = [Call(FWD_BWD), Call(FWD_BWD), Call("/gradwire.v1.SamplingService/Generate")]
+    calls = [Call(FWD_BWD), Call(FWD_BWD), Call("/gradwire.openai.v1/Completions")]
     for call in calls:
         await admission.enter(call)
     drain = asyncio.create_task(draining.drain(admission, asyncio.Event(), 30.0, tell))
@@ -99,7 +110,7 @@ async def test_a_drain_says_what_it_waits_for_again_and_again(monkeypatch: pytes
         admission.leave(call, None)
     assert await drain
     assert said[0] == (
-        "draining: 3 calls under way (2 TrainingService/FwdBwd, 1 SamplingService/Generate), 30 s left; "
+        "draining: 3 calls under way (2 TrainingService/FwdBwd, 1 openai.v1/Completions), 30 s left; "
         "a second signal ends them now"
     )
 

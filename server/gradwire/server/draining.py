@@ -36,7 +36,8 @@ async def drain(admission: Admission, hurried: asyncio.Event, seconds: float, pr
 def _counted(methods: Counter[str]) -> str:
     """ "3 calls under way (2 SamplingService/Generate, 1 TrainingService/Step)"."""
     count = methods.total()
-    named = [f"{number} {method.rpartition('.')[2]}" for method, number in methods.most_common(_MOST_METHODS)]
-    if (others := count - sum(number for _, number in methods.most_common(_MOST_METHODS))) > 0:
+    most = methods.most_common(_MOST_METHODS)
+    named = [f"{number} {method.removeprefix('/gradwire.').removeprefix('v1.')}" for method, number in most]
+    if others := count - sum(number for _, number in most):
         named.append(f"{others} others")
     return f"{count} {'call' if count == 1 else 'calls'} under way ({', '.join(named)})"

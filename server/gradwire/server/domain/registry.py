@@ -20,6 +20,7 @@ from gradwire.server.engines.training import TrainingConfig
 from gradwire.server.errors import (
     Aborted,
     FieldViolation,
+    GradwireError,
     InvalidArgument,
     NotFound,
     PermissionDenied,
@@ -138,6 +139,11 @@ class JobRegistry:
             if task is not None and task.cancelling():
                 raise  # our caller went away
             raise _ended_while_starting(job) from None
+        except GradwireError as error:
+            # The text of an InvalidArgument may hold what was asked for.
+            why = error.reason if isinstance(error, InvalidArgument) else f"{error.reason}: {error.message}"
+            log.info("%s (%s) did not start: %s", job.name, job.config.model, why)
+            raise
         finally:
             del self._starts[job.job_id]
         job.started = True
