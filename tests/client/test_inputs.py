@@ -145,6 +145,7 @@ def test_parameters_come_back() -> None:
         ({"structured_output": {"json": {}}}, "did you mean 'json_"),
         ({"structured_output": {"regex": "a", "choice": ["b"]}}, "exactly one"),
         ({"structured_output": {}}, "is empty"),
+        ({"structured_output": {"choice": 5}}, r"^params\.structured_output\.choice is 5 \(int\)"),
         ({"stop": ["\ud800"]}, r"params\.stop: .*surrogates"),
     ],
 )
@@ -160,6 +161,27 @@ async def test_a_misspelt_keyword_of_a_call(client: AsyncClient) -> None:
         await client.sampling.generate("hi", 5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="top_k is -1; it is a whole number of at least 0"):
         await client.sampling.log_probs("hi", top_k=-1)
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda c: c.training.step(1, learning_rate="x"), r"^learning_rate is 'x' \(str\); it takes a number$"),
+        (lambda c: c.training.save_checkpoint(1, 5), r"^name is 5 \(int\); it takes text$"),
+        (lambda c: c.training.load_checkpoint(1, 5), r"^name is 5 \(int\); it takes text$"),
+        (lambda c: c.training.fwd_bwd(1, {"input_ids": [[1, 2]]}, loss=5), r"^loss is 5 \(int\)"),
+        (lambda c: c.training.fwd_bwd(1, {"input_ids": [[1, 2]]}, loss_config=5), r"^loss_config is 5 \(int\)"),
+        (lambda c: c.training.fwd_no_grad(1, {"input_ids": [[1, 2]]}, temperature="x"), r"^temperature is 'x' \(str\)"),
+        (lambda c: c.sampling.generate("hi", priority="x"), r"^priority is 'x' \(str\); it takes a whole number$"),
+        (lambda c: c.sampling.log_probs("hi", 5), r"^completions is 5 \(int\)"),
+        (lambda c: c.sampling.sleep("x"), r"^level is 'x' \(str\); it takes a whole number$"),
+        (lambda c: c.weights.sync(1, verify="x"), r"^verify is 'x' \(str\); it takes True or False$"),
+        (lambda c: c.sampling.generate("hi", timeout="x"), r"^timeout is 'x'"),
+    ],
+)
+async def test_an_argument_of_a_wrong_type(client: AsyncClient, call: Any, complaint: str) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        await call(client)
 
 
 def test_structured_output() -> None:

@@ -19,6 +19,7 @@ from gradwire.client._convert.structs import struct_from_proto, struct_to_proto
 from gradwire.client._convert.wanted import given, wanted
 
 C = TypeVar("C")
+M = TypeVar("M", bound=Message)
 Reader = Callable[[Any], Any]
 
 
@@ -38,7 +39,15 @@ def fill(message: Message, values: object, where: str) -> None:
         if key not in known:
             raise TypeError(unknown_name(f"{where} key", key, known, _parts(message)))
         if value is not None:
-            _put(message, key, value, f"{where}.{key}")
+            put_field(message, key, value, f"{where}.{key}")
+
+
+def put(message: M, **values: object) -> M:
+    """The message with a call's own arguments written in. None leaves a field absent. Errors name the one."""
+    for key, value in values.items():
+        if value is not None:
+            put_field(message, key, value, key)
+    return message
 
 
 def _parts(message: Message) -> dict[str, Collection[str]]:
@@ -51,7 +60,8 @@ def _parts(message: Message) -> dict[str, Collection[str]]:
     return parts
 
 
-def _put(message: Message, key: str, value: Any, where: str) -> None:
+def put_field(message: Message, key: str, value: Any, where: str) -> None:
+    """Writes one field. TypeError or ValueError says what `where` was given and what it takes."""
     current = getattr(message, key)
     field = message.DESCRIPTOR.fields_by_name[key]
     if isinstance(current, Struct):

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gradwire.client._convert.enums import enum_from_proto
-from gradwire.client._convert.messages import as_mapping, fill, read
+from gradwire.client._convert.messages import as_mapping, fill, put_field, read
 from gradwire.client._convert.prompts import encodable, is_one_prompt, prompts_to_proto
 from gradwire.client._convert.tensors import float32_from_bytes, int32_from_bytes, token_bytes
+from gradwire.client._convert.wanted import given as shown
 from gradwire.client.types.sampling import (
     Completion,
     FinishReason,
@@ -50,7 +51,7 @@ def _structured_to_proto(value: object) -> sampling_params_pb2.StructuredOutput:
     if isinstance(given.get("json_schema"), Mapping):
         given["json_schema"] = json.dumps(given["json_schema"])
     if "choice" in given:
-        message.choice.options.extend(given.pop("choice"))
+        put_field(message.choice, "options", given.pop("choice"), f"{where}.choice")
     fill(message, given, where)
     if message.WhichOneof("constraint") is None:
         raise ValueError(f"{where} is empty; give json_schema, regex, choice, grammar or json_object")
@@ -76,6 +77,8 @@ def score_items_to_proto(prompts: Any, completions: Any) -> list[sampling_pb2.Sc
     items = [sampling_pb2.ScoreItem(prompt=prompt) for prompt in prompts_to_proto(prompts)]
     if completions is None:
         return items
+    if not hasattr(completions, "__len__"):
+        raise TypeError(f"completions is {shown(completions)}; it takes text, token ids, or a list with one a prompt")
     given: Sequence[Any] = (
         [completions] if one and (len(completions) == 0 or is_one_prompt(completions)) else completions
     )

@@ -26,6 +26,7 @@ from gradwire.client._convert.tensors import (
     rows_from_proto,
 )
 from gradwire.client._convert.times import moment, seconds
+from gradwire.client._convert.wanted import given
 from gradwire.client.types.training import (
     Checkpoint,
     FwdBwdResult,
@@ -158,9 +159,12 @@ def loss_to_proto(name: str | None, config: Mapping[str, Any] | None) -> trainin
     """A loss by name with its configuration; None for the job's own."""
     if name is None and config is None:
         return None
-    spec = training_pb2.LossSpec(name=name or "")
+    try:
+        spec = training_pb2.LossSpec(name=name)
+    except TypeError:
+        raise TypeError(f"loss is {given(name)}; it takes text, the loss's name") from None
     if config is not None:
-        spec.config.CopyFrom(struct_to_proto(config, "loss_config"))
+        spec.config.CopyFrom(struct_to_proto(as_mapping(config, "loss_config"), "loss_config"))
     return spec
 
 

@@ -213,7 +213,11 @@ async def offload(work: Callable[[], T], size: int) -> T:
 
 
 def check_timeout(timeout: float | None) -> float | None:
-    """`timeout` itself; ValueError unless it is None or above 0 (infinity means no limit)."""
-    if timeout is not None and not timeout > 0:
-        raise ValueError(f"timeout is {timeout!r}; it is in seconds and above 0 (math.inf for no limit)")
-    return timeout
+    """`timeout` itself; ValueError unless it is None or above 0 (infinity means no limit), TypeError for no number."""
+    says = f"timeout is {timeout!r}; it is in seconds and above 0 (math.inf for no limit)"
+    try:
+        if timeout is None or timeout > 0:
+            return timeout
+    except TypeError:
+        raise TypeError(says) from None
+    raise ValueError(says)

@@ -6,6 +6,7 @@ from typing import Unpack
 
 from gradwire.client._convert.enums import enum_to_proto
 from gradwire.client._convert.jobs import job_id
+from gradwire.client._convert.messages import put
 from gradwire.client._convert.prompts import prompt_to_proto, prompts_to_proto
 from gradwire.client._convert.rollouts import rollout_id
 from gradwire.client._convert.sampling import (
@@ -80,12 +81,9 @@ class AsyncSampling:
             job_id=job_id(job),
             prompts=prompts_to_proto(prompts),
             params=params_to_proto(params, sampling),
-            adapter=adapter,
-            min_weight_version=min_weight_version,
-            cache_salt=cache_salt,
-            priority=priority,
             rollout_id="" if rollout is None else rollout_id(rollout),
         )
+        put(request, adapter=adapter, min_weight_version=min_weight_version, cache_salt=cache_salt, priority=priority)
         response = await self._connection.unary(_GENERATE, request, timeout=timeout)
         return await offload(lambda: generate_from_proto(response), response.ByteSize())
 
@@ -108,12 +106,9 @@ class AsyncSampling:
             job_id=job_id(job),
             prompt=prompt_to_proto(prompt, "prompt"),
             params=params_to_proto(params, sampling),
-            adapter=adapter,
-            min_weight_version=min_weight_version,
-            cache_salt=cache_salt,
-            priority=priority,
             rollout_id="" if rollout is None else rollout_id(rollout),
         )
+        put(request, adapter=adapter, min_weight_version=min_weight_version, cache_salt=cache_salt, priority=priority)
         return AsyncSampleStream(self._connection.stream(_GENERATE_STREAM, request, timeout=timeout))
 
     async def log_probs(
@@ -141,9 +136,8 @@ class AsyncSampling:
             job_id=job_id(job),
             items=score_items_to_proto(prompts, completions),
             top_k=top_k,
-            adapter=adapter,
-            min_weight_version=min_weight_version,
         )
+        put(request, adapter=adapter, min_weight_version=min_weight_version)
         return tuple(scores_from_proto(await self._connection.unary(_LOG_PROBS, request, timeout=timeout)))
 
     async def sleep(self, level: int = 1, *, job: JobRef | None = None, timeout: float | None = None) -> MemoryChange:
@@ -157,7 +151,7 @@ class AsyncSampling:
         ResourceExhaustedError (SLEEP_FAILED) when the weights find no room; the engine is then awake as before.
         `job` is a sampling or a log-prob job; one of these on DeepSpeed has level 1 only.
         """
-        request = pb.SleepRequest(job_id=job_id(job), level=level)
+        request = put(pb.SleepRequest(job_id=job_id(job)), level=level)
         response = await self._connection.unary(_SLEEP, request, timeout=timeout)
         return memory_from_proto(response.memory, response.changed)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradwire.client._convert.enums import enum_to_proto
 from gradwire.client._convert.jobs import job_id
+from gradwire.client._convert.messages import put
 from gradwire.client._convert.operation import operation
 from gradwire.client._convert.sampling import memory_from_proto
 from gradwire.client._convert.training import (
@@ -90,8 +91,8 @@ class AsyncTraining:
             job_id=job_id(job),
             operation=operation(request_id, sequence_number),
             loss=loss_to_proto(loss, loss_config),
-            return_outputs=return_outputs,
         )
+        put(request, return_outputs=return_outputs)
         response = await self._batches.unary(_FWD_BWD, request, batch, countdown)
         return await offload(lambda: fwd_bwd_from_proto(response), response.ByteSize())
 
@@ -111,7 +112,7 @@ class AsyncTraining:
         InvalidArgumentError.
         """
         countdown = Countdown(self._connection.deadline(timeout))
-        request = pb.FwdNoGradRequest(job_id=job_id(job), temperature=temperature, entropy=entropy)
+        request = put(pb.FwdNoGradRequest(job_id=job_id(job)), temperature=temperature, entropy=entropy)
         response = await self._batches.unary(_FWD_NO_GRAD, request, batch, countdown)
         return await offload(lambda: fwd_no_grad_from_proto(response), response.ByteSize())
 
@@ -130,12 +131,8 @@ class AsyncTraining:
         `learning_rate` and `max_grad_norm` (0 does not clip) override the job's in this step. Applied once,
         as `fwd_bwd` is.
         """
-        request = pb.StepRequest(
-            job_id=job_id(job),
-            operation=operation(request_id, sequence_number),
-            learning_rate=learning_rate,
-            max_grad_norm=max_grad_norm,
-        )
+        request = pb.StepRequest(job_id=job_id(job), operation=operation(request_id, sequence_number))
+        put(request, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         return step_from_proto(await self._connection.unary(_STEP, request, timeout=timeout))
 
     async def save_checkpoint(
@@ -153,9 +150,8 @@ class AsyncTraining:
         Of a LoRA job it holds the adapter, in peft's format; `merge` also writes the whole model with the adapter
         added, which "checkpoint:NAME" then names. Applied once, as `fwd_bwd` is.
         """
-        request = pb.SaveCheckpointRequest(
-            job_id=job_id(job), operation=operation(request_id, sequence_number), name=name, merge=merge
-        )
+        request = pb.SaveCheckpointRequest(job_id=job_id(job), operation=operation(request_id, sequence_number))
+        put(request, name=name, merge=merge)
         response = await self._connection.unary(_SAVE, request, timeout=timeout)
         return checkpoint_from_proto(response.checkpoint)
 
@@ -169,11 +165,8 @@ class AsyncTraining:
         timeout: float | None = None,
     ) -> LoadResult:
         """Goes on from a checkpoint (or its name). Accumulated gradients are dropped. Applied once."""
-        request = pb.LoadCheckpointRequest(
-            job_id=job_id(job),
-            operation=operation(request_id, sequence_number),
-            name=checkpoint if isinstance(checkpoint, str) else checkpoint.name,
-        )
+        request = pb.LoadCheckpointRequest(job_id=job_id(job), operation=operation(request_id, sequence_number))
+        put(request, name=checkpoint.name if isinstance(checkpoint, Checkpoint) else checkpoint)
         return load_from_proto(await self._connection.unary(_LOAD, request, timeout=timeout))
 
     async def list_checkpoints(

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradwire.client._convert.enums import enum_to_proto
 from gradwire.client._convert.jobs import job_id
+from gradwire.client._convert.messages import put
 from gradwire.client._convert.operation import operation
 from gradwire.client._convert.times import duration, moment
 from gradwire.client._convert.weights import (
@@ -92,11 +93,8 @@ class AsyncWeights:
             operation=operation(request_id, sequence_number),
             in_flight=enum_to_proto(sampling_pb2.InFlightPolicy, in_flight, "in_flight"),
             transport=enum_to_proto(pb.WeightTransport, transport, "transport"),
-            low_memory=low_memory,
-            verify=verify,
-            adapter=adapter,
-            merge=merge,
         )
+        put(request, low_memory=low_memory, verify=verify, adapter=adapter, merge=merge)
         return sync_from_proto(await self._connection.unary(_SYNC, request, timeout=timeout))
 
     async def update(
