@@ -121,7 +121,7 @@ class Grpo:
         self._terminal.say(
             f"{title}  reward {rollouts.reward:.3f}  loss {found.loss:+.4f}  grad norm {stepped.grad_norm:.2f}  "
             f"{rollouts.tokens / sample_s:.0f} tok/s  weights v{synced.weight_version}  "
-            f"{sample_s:.1f}+{train_s + step_s:.1f}+{sync_s:.1f} s  {left / 60:.1f} min left"
+            f"sample {sample_s:.1f} train {train_s + step_s:.1f} sync {sync_s:.1f} s  {left / 60:.1f} min left"
         )
 
 
