@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.client._core import polling
-
 CLIENT = Path(__file__).parents[2] / "client_py" / "gradwire" / "client"
 GRPC_FINDS = """
 import os, sys
@@ -65,15 +63,6 @@ def test_grpc_is_loaded_with_the_older_poller(version: str, before: str, finds: 
     code = GRPC_FINDS.format("\n".join([before, pretend, "import gradwire.client.arena"]))
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert said == ["finds", finds, "leaves", leaves]
-
-
-@pytest.mark.parametrize(
-    ("said", "both"),
-    [("1.80", True), ("1.85rc1", True), ("1.85.0.dev0", True), ("1.86.dev0", False), ("2", False), ("", False)],
-)
-def test_a_version_of_grpc_may_look_like_anything(said: str, both: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "version", lambda name: said)
-    assert polling._has_both() is both
 
 
 @pytest.mark.parametrize("metadata", ["None", "exec('raise m.PackageNotFoundError(name)')"])

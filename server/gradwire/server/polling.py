@@ -9,7 +9,8 @@ decides the same for its own process, in gradwire.client._core.polling; that one
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
+import re
+from importlib.metadata import PackageNotFoundError, version
 
 _FROM, _BEFORE = (1, 80), (1, 86)  # those that have both; others say that they do not know the experiments
 _OLDER_POLLER = "-event_engine_client,-event_engine_listener"
@@ -17,10 +18,14 @@ _OLDER_POLLER = "-event_engine_client,-event_engine_listener"
 
 def choose_poller() -> None:
     """The faster one, for this process and those that it starts."""
-    if _FROM <= _parsed(version("grpcio")) < _BEFORE:
+    if _has_both():
         os.environ.setdefault("GRPC_EXPERIMENTS", _OLDER_POLLER)
 
 
-def _parsed(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
+def _has_both() -> bool:
+    """False where it cannot be told: a grpc that was built or bundled by hand may have any metadata, or none."""
+    try:
+        found = re.match(r"(\d+)\.(\d+)", version("grpcio") or "")
+    except PackageNotFoundError:
+        return False
+    return found is not None and _FROM <= (int(found[1]), int(found[2])) < _BEFORE
