@@ -12,8 +12,7 @@ from gradwire.server.errors import DeadlineExceeded
 from gradwire.server.http.asgi import Receive
 from gradwire.server.http.compression import inflate
 from gradwire.server.http.refusals import too_large
-
-_SLOWEST = 16 << 10  # bytes a second, once the patience is used up
+from gradwire.server.rpc.interceptors.patience import SLOWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class Body:
         clock = asyncio.get_running_loop().time
         began = clock()
         while len(self._buffer) < size and not self._ended.is_set():
-            allowed = began + self._patience_s + len(self._buffer) / _SLOWEST
+            allowed = began + self._patience_s + len(self._buffer) / SLOWEST
             try:
                 async with asyncio.timeout_at(allowed):
                     message = await self._receive()

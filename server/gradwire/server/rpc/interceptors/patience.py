@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from gradwire.server.errors import DeadlineExceeded
 
 PATIENCE_S = 120.0  # the clients' chunks come in that time at 16 KiB a second
-_SLOWEST = 16 << 10  # bytes a second, once the patience is used up: as at the HTTP door
+SLOWEST = 16 << 10  # bytes a second, once the patience is used up; the same at the HTTP door
 
 
 class Patience:
@@ -34,5 +34,5 @@ class Patience:
             ) from None
         self._left -= now() - began
         if isinstance(found, Message):
-            self._left += found.ByteSize() / _SLOWEST
+            self._left += found.ByteSize() / SLOWEST
         return found
