@@ -69,10 +69,10 @@ async def test_who_leaves_disturbs_nobody(engine: PolicyEngine) -> None:
     seen = observations(20)
     tasks = [asyncio.create_task(engine.act(row, deterministic=True)) for row in seen]
     await asyncio.sleep(0)
-    for task in tasks[1::2]:  # the first may have its answer by now
-        task.cancel()
+    # Whoever came a moment after the others, as the first one does, may have its answer by now.
+    left = [task for task in tasks[1::2] if task.cancel()]
     found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in found[1::2])
+    assert left and all(task.cancelled() for task in left)
     wanted = linear(spec_of(engine.manifest), {"obs": seen})["mean"]
     for outcome, action in zip(found[::2], wanted[::2], strict=True):
         assert not isinstance(outcome, BaseException)
