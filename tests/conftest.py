@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from gradwire.client import Client
 from tests.certificate import Certificate, make_certificate
+from tests.originals import Originals
 from tests.serving import ServerProcess
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -62,6 +64,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     running = ServerProcess("--model", "tiny", "--http", "127.0.0.1:0", "--data-dir", str(data))
     yield running
     assert running.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def originals(server: ServerProcess) -> Iterator[Originals]:
+    """The weights of the shared server as it began."""
+    with Client(server.address, timeout=120.0) as client:
+        yield Originals(client)
+
+
+@pytest.fixture(autouse=True)
+def keep_originals(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that synced weights into the shared server's sampler hands on the original ones: which test comes next
+    depends on how the run is divided."""
+    if "server" not in request.fixturenames:
+        yield
+        return
+    originals: Originals = request.getfixturevalue("originals")
+    yield
+    originals.put_back()
 
 
 @pytest.fixture(scope="session")

@@ -38,24 +38,6 @@ def make_trainer(client: Client) -> Iterator[TrainerFactory]:
         client.jobs.destroy(job)
 
 
-@pytest.fixture
-def restore(client: Client, make_trainer: TrainerFactory) -> Iterator[None]:
-    """Puts the sampler's original weights back after a test that synced others, as a newer version."""
-    yield
-    sync_originals(client, make_trainer())
-
-
-def sync_originals(client: Client, fresh: Job) -> None:
-    """Carries a trainer's weights, as it began, into the sampler, which may be at any version."""
-    rows = {"input_ids": [[1, 2, 3]], "advantages": [0.0]}
-    # A trainer at version 0 cannot say that it is newer: steps of rate 0, with gradients of 0 so that the optimizer
-    # remembers nothing of them, raise the version and change nothing.
-    while client.weights.get_version(fresh).weight_version <= client.weights.get_version().weight_version:
-        client.training.fwd_bwd(fresh, rows, loss="grpo")
-        client.training.step(fresh, learning_rate=0.0)
-    client.weights.sync(fresh)
-
-
 LONG: Any = {"max_tokens": 1900, "ignore_eos": True}
 
 

@@ -13,7 +13,8 @@ import pytest
 from gradwire.client import AsyncClient, Client
 from lookup.task import Market, Task
 from lookup.training import AgenticGrpo, Record, Sizes
-from tests.e2e.conftest import TrainerFactory, sync_originals
+from tests.e2e.conftest import TrainerFactory
+from tests.originals import sync_originals
 from tests.serving import ServerProcess
 
 BROKEN = "a"  # an item that is trained on, and never measured with
@@ -25,7 +26,6 @@ def test_an_agent_learns_to_use_its_tool(
     server: ServerProcess,
     client: Client,
     make_trainer: TrainerFactory,
-    restore: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told = Task.told

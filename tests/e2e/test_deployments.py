@@ -60,7 +60,6 @@ def test_a_client_that_vanishes_frees_its_slot_and_leaves_what_came(client: Clie
     assert client.sessions.delete("broken", deployment_id=deployed)
 
 
-@pytest.mark.usefixtures("restore")
 def test_it_follows_a_training_job(client: Client, make_trainer: TrainerFactory, deployed: str) -> None:
     trainer = make_trainer()
     made = client.deployments.deploy_llm(

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from gradwire.client import Client, Completion, Job
-from tests.e2e.conftest import TrainerFactory, sync_originals
+from tests.e2e.conftest import TrainerFactory
+from tests.originals import sync_originals
 
 PROMPTS = ["to be or n", "not to be!", "that is th", "e question"]
 SAMPLES = 16  # of each prompt

@@ -141,7 +141,7 @@ def test_adapters_side_by_side(server: ServerProcess, client: Client, make_train
 
 
 def test_log_probs_agree_and_a_merged_sync_equals_the_adapter(
-    client: Client, make_trainer: TrainerFactory, slots: Job, restore: None
+    client: Client, make_trainer: TrainerFactory, slots: Job
 ) -> None:
     job = make_trainer(lora=LORA, num_workers=2, zero_stage=2, max_tokens_per_micro_batch=20, **ADAMW)
     train(client, job)

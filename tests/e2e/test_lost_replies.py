@@ -62,7 +62,7 @@ def train(client: Client, job: Job, lose: Lose, checkpoint: str) -> list[int]:
 
 
 def test_weights_are_those_of_a_run_that_lost_nothing(
-    server: ServerProcess, client: Client, make_trainer: TrainerFactory, restore: None
+    server: ServerProcess, client: Client, make_trainer: TrainerFactory
 ) -> None:
     version = client.weights.get_version().weight_version
     reference = make_trainer()

@@ -20,9 +20,7 @@ def newer(client: Client, trainer: Job) -> tuple[int, int]:
     return client.weights.get_version().weight_version, client.weights.get_version(trainer).weight_version
 
 
-def test_a_rollout_over_a_sync_says_which_weights_sampled_what(
-    client: Client, make_trainer: TrainerFactory, restore: None
-) -> None:
+def test_a_rollout_over_a_sync_says_which_weights_sampled_what(client: Client, make_trainer: TrainerFactory) -> None:
     trainer = make_trainer(dtype="float32")
     old, new = newer(client, trainer)
     with (

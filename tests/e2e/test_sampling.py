@@ -100,7 +100,7 @@ def test_seeded_output_is_the_same_under_load_as_alone(client: Client) -> None:
         assert list(ours.token_ids) == list(theirs.token_ids)
 
 
-def test_tokens_say_which_weights_sampled_them(client: Client, make_trainer: TrainerFactory, restore: None) -> None:
+def test_tokens_say_which_weights_sampled_them(client: Client, make_trainer: TrainerFactory) -> None:
     trainer = make_trainer()
     while client.weights.get_version(trainer).weight_version <= client.weights.get_version().weight_version:
         client.training.fwd_bwd(trainer, {"input_ids": [[1, 2, 3]]}, loss="cross_entropy")

@@ -48,7 +48,7 @@ def iteration(client: Client, trainer: Job, *, sleeping: bool) -> list[int]:
     return list(tokens)
 
 
-def test_taking_turns_changes_no_number(client: Client, make_trainer: TrainerFactory, restore: None) -> None:
+def test_taking_turns_changes_no_number(client: Client, make_trainer: TrainerFactory) -> None:
     plain, sleeper = make_trainer(optimizer=ADAMW), make_trainer(optimizer=ADAMW)
     for _ in range(2):
         expected = iteration(client, plain, sleeping=False)

@@ -45,9 +45,17 @@ SHAPES = [
 
 @pytest.mark.parametrize(("changes", "sizes"), SHAPES)
 async def test_memory_is_given_back_and_every_bit_returns(
-    model: tuple[Path, int], tmp_path: Path, changes: dict[str, Any], sizes: tuple[int, int]
+    model: tuple[Path, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    sizes: tuple[int, int],
 ) -> None:
     folder, parameters = model
+    # Every large tensor is a mapping of its own, so that a limit of the address space is one of what tensors may take:
+    # otherwise a heap that keeps its room, or another thread's, may serve what should be refused.
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(64 << 10))
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
     async with running(_config(folder, **changes)) as trainer:
         await trainer.fwd_bwd(random_batch(1, 4, vocabulary=VOCABULARY), LOSS)
         await trainer.step()
