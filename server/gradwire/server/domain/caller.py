@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -35,6 +36,7 @@ ANONYMOUS = Caller("", "anonymous", frozenset(), user="")
 """Whoever sent no token, in a call that takes none: owns nothing, may do nothing else."""
 # Where no door has said who calls, nobody does.
 _current: ContextVar[Caller] = ContextVar("gradwire_caller", default=ANONYMOUS)
+_ask_again: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("gradwire_ask_again", default=None)
 
 
 def current_caller() -> Caller:
@@ -42,6 +44,17 @@ def current_caller() -> Caller:
     return _current.get()
 
 
-def set_caller(caller: Caller) -> None:
-    """Remember the caller for the rest of this task."""
+def set_caller(caller: Caller, ask_again: Callable[[], Awaitable[None]] | None = None) -> None:
+    """Remember the caller for the rest of this task, and how to find out whether it is one still."""
     _current.set(caller)
+    _ask_again.set(ask_again)
+
+
+async def confirm_caller() -> None:
+    """Who calls is asked again: a call that lasts as long as its client likes may outlive the caller's token.
+
+    Raises Unauthenticated when the token was revoked or has expired.
+    """
+    ask_again = _ask_again.get()
+    if ask_again is not None:
+        await ask_again()

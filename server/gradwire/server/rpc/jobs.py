@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from gradwire.server.errors import (
 from gradwire.server.models.recipes import RecipeError
 from gradwire.server.models.resolve import ModelNotFoundError
 from gradwire.server.rpc.shares import StreamShares
+from gradwire.server.rpc.watching import while_known
 from gradwire.v1 import job_pb2, job_pb2_grpc
 
 ModelResolver = Callable[[str], Path]
@@ -136,16 +137,23 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         caller = current_caller()
         job = self._jobs.get(request.job_id, caller)
         with self._shares.one(caller.tenant):
-            lines = job.watch()
-            try:
-                await context.write(job_pb2.WatchJobResponse(job=_encode(job)))
-                while job.state not in _ENDED or not lines.empty():
-                    message = await lines.get()
-                    if message is None:
-                        raise draining()
-                    await context.write(job_pb2.WatchJobResponse(job=_encode(job), message=message))
-            finally:
-                job.unwatch(lines)
+            async with aclosing(while_known(_news(job))) as news:
+                async for response in news:
+                    await context.write(response)
+
+
+async def _news(job: AnyJob) -> AsyncGenerator[job_pb2.WatchJobResponse]:
+    """The job as it is, then with each line that it says, until it has ended. Raises when the server drains."""
+    lines = job.watch()
+    try:
+        yield job_pb2.WatchJobResponse(job=_encode(job))
+        while job.state not in _ENDED or not lines.empty():
+            message = await lines.get()
+            if message is None:
+                raise draining()
+            yield job_pb2.WatchJobResponse(job=_encode(job), message=message)
+    finally:
+        job.unwatch(lines)
 
 
 @contextmanager

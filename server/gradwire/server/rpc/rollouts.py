@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import aclosing, nullcontext
 from typing import Any
 
 from gradwire.server.codec.rollouts import (
@@ -14,7 +14,7 @@ from gradwire.server.codec.rollouts import (
     encode_collected,
     encode_rollout,
 )
-from gradwire.server.domain.caller import current_caller
+from gradwire.server.domain.caller import confirm_caller, current_caller
 from gradwire.server.domain.registry import JobRegistry
 from gradwire.server.domain.rollouts.assembly import Assembly, assemble
 from gradwire.server.domain.rollouts.rollout import Rollout
@@ -23,6 +23,7 @@ from gradwire.server.domain.rollouts.store import RolloutStore
 from gradwire.server.errors import ResourceExhausted
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.server.rpc.shares import StreamShares
+from gradwire.server.rpc.watching import while_known
 from gradwire.v1 import rollout_pb2 as pb
 from gradwire.v1 import rollout_pb2_grpc
 
@@ -62,8 +63,10 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
 
     async def WatchRollouts(self, request: pb.WatchRolloutsRequest, context: Any) -> None:  # type: ignore[override]
         with self._watching.one(current_caller().tenant):
-            async for rollout, gone in self._shelf().watch(request.rollout_ids, request.group_id):
-                await context.write(pb.WatchRolloutsResponse(rollout=encode_rollout(rollout), gone=gone))
+            watch = self._shelf().watch(request.rollout_ids, request.group_id)
+            async with aclosing(while_known(watch)) as news:
+                async for rollout, gone in news:
+                    await context.write(pb.WatchRolloutsResponse(rollout=encode_rollout(rollout), gone=gone))
 
     async def FinishRollout(self, request: pb.FinishRolloutRequest, context: Any) -> pb.FinishRolloutResponse:
         rollout = self._shelf().get(request.rollout_id)
@@ -76,6 +79,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
             found, claimed = await shelf.collect(wanted)
         written = 0
         try:
+            await confirm_caller()  # it may have waited for long
             for rollout in found:
                 assembly = await asyncio.to_thread(_assembled, rollout, request)
                 for message in encode_collected(rollout, assembly):

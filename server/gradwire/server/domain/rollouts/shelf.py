@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
 from gradwire.server.domain.registry import AnyJob, SamplingJob
 from gradwire.server.domain.rollouts.following import (
@@ -98,7 +98,7 @@ class Shelf:
 
     # Following
 
-    async def watch(self, rollout_ids: Sequence[str], group: str) -> AsyncIterator[tuple[Rollout, bool]]:
+    async def watch(self, rollout_ids: Sequence[str], group: str) -> AsyncGenerator[tuple[Rollout, bool]]:
         """Rollouts as they are, then each that changes, and whether it is gone."""
         named = {rollout_id: self.get(rollout_id) for rollout_id in rollout_ids}
         watch = Watch(lambda r: (not named or r.rollout_id in named) and (not group or r.group == group))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote
@@ -74,11 +74,12 @@ class Auth(Step):
     async def enter(self, call: Call) -> None:
         same_host = is_same_host(call.peer) and not call.forwarded
         caller = await self._caller(call)
-        set_caller(caller if caller.same_host == same_host else replace(caller, same_host=same_host))
+        caller = caller if caller.same_host == same_host else replace(caller, same_host=same_host)
+        set_caller(caller, partial(self.check, call, None))
         call.identified = time.monotonic()
 
     async def check(self, call: Call, message: Any) -> None:
-        """A client's stream may outlive its token: who calls is asked again."""
+        """A stream may outlive its token: who calls is asked again."""
         if time.monotonic() > call.identified + CACHE_S:
             await self.enter(call)
 
