@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -17,13 +19,14 @@ import numpy as np
 import pytest
 
 from gradwire.client import AsyncClient, Client, DeadlineExceededError, InvalidArgumentError
+from gradwire.client._core import connection, turns
 from gradwire.client._core.alarm import Alarm
 from gradwire.client._core.blocking import at_once
 from gradwire.client._core.turns import BlockingTurns
 from gradwire.client.arena import Agent, ArenaInferenceError
 from gradwire.v1 import inference_pb2 as pb
 from tests.engines.policy.support import box, linear, network, spec_of
-from tests.rpc.support import Served, serving
+from tests.rpc.support import Served, serving, until
 from tests.rpc.test_inference import bundle
 
 ONCE, STREAM = (f"/gradwire.v1.InferenceService/{name}" for name in ("GetAction", "GetActionStream"))
@@ -232,6 +235,37 @@ async def test_a_stream_that_has_ended_is_begun_anew_and_one_that_is_not_known_i
     finally:
         await server.stop(0)
     assert fickle.streams == streams
+
+
+@pytest.mark.parametrize("clock", [connection, turns], ids=["client", "agent"])
+async def test_a_server_without_room_for_a_stream_is_asked_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Any
+) -> None:
+    async with serving(tmp_path, limits={"max_calls_per_service": 4}) as served, AsyncExitStack() as stack:
+        client = await stack.enter_async_context(AsyncClient(served.app.grpc_address))
+        name = bundle(served, "p", {"policy": network(box(2), "deterministic", box(1))})
+        await client.deployments.deploy_policy("p", name)
+        agent = await asyncio.to_thread(Agent, f"grpc://{served.app.grpc_address}")
+        stack.callback(agent.close)
+
+        async def act() -> None:
+            for _ in range(2):  # an agent's second one follows the first closely
+                if clock is connection:
+                    await client.inference.get_action(np.zeros(2, np.float32), in_turn=True)
+                else:
+                    await asyncio.to_thread(agent.get_action, np.zeros(2, np.float32))
+
+        another = served.inference.GetActionStream()
+        await until(lambda: calls(served, STREAM)[0] == 1)
+        await act()
+        assert calls(served, STREAM) == (1, 1) and calls(served, ONCE)[1] == 2
+        another.cancel()
+        await until(lambda: calls(served, STREAM)[0] == 0)
+        await act()
+        assert calls(served, STREAM) == (0, 2) and calls(served, ONCE)[1] == 4  # not so soon
+        monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60.0))
+        await act()
+        assert calls(served, STREAM) == (1, 2)
 
 
 async def test_a_script_that_closes_nothing_ends(served: Served) -> None:

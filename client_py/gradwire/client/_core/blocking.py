@@ -86,9 +86,9 @@ class BlockingConnection:
         suit = turns.suit()
         return suit if wanted is None else wanted and not turns.refused
 
-    def refuse_turns(self, rpc: Rpc[Request, Response]) -> None:
+    def refuse_turns(self, rpc: Rpc[Request, Response], seconds: float = math.inf) -> None:
         """As `Connection.refuse_turns`."""
-        self._turns(rpc.path).refused = True
+        self._turns(rpc.path).refuse(seconds)
 
     async def in_turn(
         self, rpc: Rpc[Request, Response], request: Request, *, timeout: float | None = None, repeatable: bool

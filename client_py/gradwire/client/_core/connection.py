@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar, cast
 
@@ -43,7 +44,7 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._streams: dict[str, Turns] = {}
-        self._without_turns: set[str] = set()
+        self._without_turns: dict[str, float] = {}  # until when, by time.monotonic()
         self.segments = SegmentPool(endpoint.shared_memory and endpoint.address.local)
         """Shared memory for large tensors, where the server is on this host."""
 
@@ -110,11 +111,12 @@ class Connection:
 
     def turns(self, rpc: Rpc[Request, Response], wanted: bool | None) -> bool:
         """Whether a request goes by `in_turn`: where it is wanted, and the transport and the server have it."""
-        return bool(wanted) and not self._endpoint.address.http and rpc.path not in self._without_turns
+        refused = time.monotonic() < self._without_turns.get(rpc.path, -math.inf)
+        return bool(wanted) and not self._endpoint.address.http and not refused
 
-    def refuse_turns(self, rpc: Rpc[Request, Response]) -> None:
-        """The server does not have this method, or no room for another stream: calls go by themselves from now on."""
-        self._without_turns.add(rpc.path)
+    def refuse_turns(self, rpc: Rpc[Request, Response], seconds: float = math.inf) -> None:
+        """The server does not have this method, or no room for another stream: calls go by themselves for so long."""
+        self._without_turns[rpc.path] = time.monotonic() + seconds
 
     async def in_turn(
         self, rpc: Rpc[Request, Response], request: Request, *, timeout: float | None = None, repeatable: bool

@@ -82,13 +82,21 @@ class BlockingTurns:
         self._stream: _Stream | None = None
         self._lock = threading.Lock()
         self._asked = -math.inf
-        self.refused = False
-        """The server has no such method, or no room for another stream."""
+        self._refused_until = -math.inf
 
     def suit(self) -> bool:
         """Whether a request of now should take its turn: it follows another closely, and nobody else is asking."""
         before, self._asked = self._asked, time.monotonic()
         return self._asked - before < _CLOSELY_S and not self.refused and not self._lock.locked()
+
+    @property
+    def refused(self) -> bool:
+        """The server has no such method, or had no room for another stream a moment ago."""
+        return time.monotonic() < self._refused_until
+
+    def refuse(self, seconds: float) -> None:
+        """No request suits for so long."""
+        self._refused_until = time.monotonic() + seconds
 
     def ask(self, data: bytes, timeout: float | None) -> bytes | None:
         """The answer; None when a new stream, too, ended without a look at the request.

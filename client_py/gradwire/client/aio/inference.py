@@ -33,6 +33,8 @@ _ACTIONS = Rpc(
     repeatable=True,
     streaming=True,
 )
+_FULL_S = 60.0
+"""A server that had no room for another stream is not asked for one again so soon."""
 _PREDICT = Rpc(_SERVICE + "Predict", pb.PredictRequest, pb.PredictResponse, repeatable=True)
 # Replies are stored: sent twice, the conversation would hold the message twice.
 _GENERATE = Rpc(_SERVICE + "GenerateReply", pb.GenerateReplyRequest, pb.GenerateReplyResponse, repeatable=False)
@@ -103,11 +105,12 @@ class AsyncInference:
                 try:
                     found = await self._connection.in_turn(_ACTIONS, turn, timeout=timeout, repeatable=repeatable)
                     return action_from_proto(found.response)
-                except (UnimplementedError, ResourceExhaustedError) as error:
-                    # An older server, or one on which the tenant has as many streams as it may have.
-                    if isinstance(error, ResourceExhaustedError) and error.reason != "TOO_MANY_STREAMS":
-                        raise
+                except UnimplementedError:  # an older server
                     self._connection.refuse_turns(_ACTIONS)
+                except ResourceExhaustedError as error:
+                    if error.reason != "TOO_MANY_STREAMS":
+                        raise
+                    self._connection.refuse_turns(_ACTIONS, _FULL_S)
             response = await lent.unary(self._connection, _ACTION, whole, timeout=timeout, repeatable=repeatable)
         return action_from_proto(response)
 
