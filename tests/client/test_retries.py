@@ -88,11 +88,11 @@ async def test_what_ended_the_call_is_told_when_nobody_answers_later(kind: str) 
 
 
 async def test_no_attempt_begins_that_the_deadline_would_not_see(fake: Fake, client: AsyncClient) -> None:
-    fake.failures["Generate"] = [failure("UNAVAILABLE", "draining", retry_info(0.9))]
+    fake.failures["Generate"] = [failure("UNAVAILABLE", "draining", retry_info(9.0))]
     begin = time.monotonic()
     with pytest.raises(UnavailableError):
-        await client.sampling.generate("hi", timeout=0.5)
-    assert time.monotonic() - begin < 0.5
+        await client.sampling.generate("hi", timeout=5.0)
+    assert time.monotonic() - begin < 5.0
 
 
 async def test_only_what_is_safe_to_repeat_is(fake: Fake, client: AsyncClient) -> None:
@@ -155,15 +155,15 @@ async def test_a_stream_waits_as_long_as_the_server_asks(fake: Fake, client: Asy
     begin = time.monotonic()
     await client.sampling.generate_stream("hi").result()
     assert time.monotonic() - begin >= 0.4
-    fake.failures["GenerateStream"] = [failure("UNAVAILABLE", "draining", retry_info(0.9))]
+    fake.failures["GenerateStream"] = [failure("UNAVAILABLE", "draining", retry_info(9.0))]
     begin = time.monotonic()
     with pytest.raises(UnavailableError):
-        await client.sampling.generate_stream("hi", timeout=0.5).result()
-    assert time.monotonic() - begin < 0.5
+        await client.sampling.generate_stream("hi", timeout=5.0).result()
+    assert time.monotonic() - begin < 5.0
 
 
 async def test_a_stream_is_cancelled_while_it_waits(fake: Fake, client: AsyncClient) -> None:
-    fake.failures["GenerateStream"] = [failure("UNAVAILABLE", "draining", retry_info(0.9))] * 5
+    fake.failures["GenerateStream"] = [failure("UNAVAILABLE", "draining", retry_info(9.0))] * 5
     stream = client.sampling.generate_stream("hi")
     reading = asyncio.create_task(stream.result())
     await until(lambda: fake.requests["GenerateStream"])
@@ -172,7 +172,7 @@ async def test_a_stream_is_cancelled_while_it_waits(fake: Fake, client: AsyncCli
     stream.cancel()
     with pytest.raises(CallCancelledError):
         await reading
-    assert time.monotonic() - begin < 0.5
+    assert time.monotonic() - begin < 5.0
     assert len(fake.requests["GenerateStream"]) == 1
 
 

@@ -117,11 +117,11 @@ async def test_a_late_answer_is_nobodys(served: Served) -> None:
         with Agent(f"grpc://{served.app.grpc_address}") as agent:
             for _ in range(2):
                 agent.get_action(np.zeros(2, np.float32))
-            slow(served, 1.0)
+            slow(served, 4.0)
             began = time.monotonic()
             with pytest.raises(ArenaInferenceError, match="timeout"):
                 agent.get_action(np.array([7.0, 7.0], np.float32), timeout=0.2)
-            assert time.monotonic() - began < 0.9
+            assert time.monotonic() - began < 3.5
             action, _ = agent.get_action(np.array([1.0, 2.0], np.float32))
             np.testing.assert_allclose(np.asarray(action), wanted(served, 1.0, 2.0), rtol=1e-5)
 
@@ -310,7 +310,7 @@ async def test_the_wait_for_a_turn_counts(served: Served) -> None:
         with Agent(f"grpc://{served.app.grpc_address}") as agent, ThreadPoolExecutor(1) as threads:
             agent.get_action(np.zeros(2, np.float32))
             inference, taken = agent._async._arrays, threading.Event()
-            slow(served, 0.8)
+            slow(served, 3.0)
 
             def ask(timeout: float) -> None:
                 taken.set()
@@ -322,7 +322,7 @@ async def test_the_wait_for_a_turn_counts(served: Served) -> None:
             began = time.monotonic()
             with pytest.raises(DeadlineExceededError):
                 ask(0.2)
-            assert time.monotonic() - began < 0.5
+            assert time.monotonic() - began < 2.0
             first.result()
 
     await asyncio.to_thread(play)

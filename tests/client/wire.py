@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import grpc
 import grpc.aio
 import numpy as np
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
@@ -27,7 +27,9 @@ def failure(code: str, message: str = "", *details: Message) -> status_pb2.Statu
 
 def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
     """A wait that the server asks for."""
-    return error_details_pb2.RetryInfo(retry_delay=Duration(nanos=int(seconds * 1e9)))
+    info = error_details_pb2.RetryInfo()
+    info.retry_delay.FromTimedelta(timedelta(seconds=seconds))
+    return info
 
 
 async def fail(context: Context, status: status_pb2.Status) -> None:

@@ -17,7 +17,7 @@ from grpc import StatusCode, aio
 from gradwire.client import AsyncClient
 from gradwire.server.codec.value import decode_value, put_value
 from gradwire.server.errors import InvalidArgument, ResourceExhausted
-from gradwire.server.rpc.interceptors import auth
+from gradwire.server.rpc.interceptors import around, auth
 from gradwire.server.rpc.request_streams import RequestStreams
 from gradwire.server.rpc.shares import StreamShares
 from gradwire.v1 import deployment_pb2
@@ -94,8 +94,9 @@ async def test_each_request_is_answered_in_its_turn(served: Served) -> None:
     ],
 )
 async def test_what_cannot_be_answered_ends_the_stream_after_the_answers_before(
-    served: Served, bad: pb.GetActionStreamRequest, field: str
+    served: Served, monkeypatch: pytest.MonkeyPatch, bad: pb.GetActionStreamRequest, field: str
 ) -> None:
+    monkeypatch.setattr(around, "_REFUSED_SENDS_SECONDS", 30.0)
     call = served.inference.GetActionStream()
     await call.write(asked(1.0, 2.0))
     await call.write(bad)
@@ -103,7 +104,7 @@ async def test_what_cannot_be_answered_ends_the_stream_after_the_answers_before(
     began = time.monotonic()
     failed = await ended(call)
     assert failed.code is StatusCode.INVALID_ARGUMENT and failed.fields == [field]
-    assert time.monotonic() - began < 1.0, "at once, though the client could go on sending"
+    assert time.monotonic() - began < 20.0, "at once, though the client could go on sending"
 
 
 async def test_a_redeployment_is_seen_by_the_next_request(served: Served) -> None:
@@ -249,8 +250,9 @@ async def test_who_is_cancelled_while_waiting_stays_cancelled() -> None:
     assert not streams.open
 
 
-async def test_who_may_not_call_is_told_so(tmp_path: Path) -> None:
+async def test_who_may_not_call_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the client's first write and the refusal meet."""
+    monkeypatch.setattr(around, "_REFUSED_SENDS_SECONDS", 30.0)
     async with serving(tmp_path, tokens=[token("admin")]) as guarded:
         for _ in range(30):
             call = guarded.inference.GetActionStream()
@@ -258,7 +260,7 @@ async def test_who_may_not_call_is_told_so(tmp_path: Path) -> None:
             await call.write(asked(1.0, 2.0))
             failed = await ended(call)
             assert (failed.code, failed.reason) == (StatusCode.UNAUTHENTICATED, "TOKEN_MISSING")
-            assert time.monotonic() - began < 1.0
+            assert time.monotonic() - began < 20.0
 
 
 @pytest.mark.parametrize("bad", [None, asked(1.0, 2.0, 3.0)])

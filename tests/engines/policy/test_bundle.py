@@ -298,14 +298,14 @@ def test_a_graph_that_loops_for_ever_is_stopped(tmp_path: Path, monkeypatch: pyt
 async def test_a_graph_that_loops_for_ever_on_some_inputs_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradwire.server.engines.policy.network._MOST_SECONDS", 0.5)
+    monkeypatch.setattr("gradwire.server.engines.policy.network._MOST_SECONDS", 2.0)
     path = write(tmp_path / "odd", {"policy": SIMPLE}, files={"policy.onnx": looping("given")})
     engine = await PolicyEngine.load(path)
     assert (await engine.act(np.zeros(4, np.float32))).action is not None
     call = asyncio.create_task(engine.act(np.ones(4, np.float32)))
     began = time.monotonic()
     await asyncio.sleep(0.1)
-    assert time.monotonic() - began < 0.4  # the event loop goes on
-    with pytest.raises(FailedPrecondition, match=r"was stopped after 0\.5 s"):
+    assert time.monotonic() - began < 1.5  # the event loop goes on
+    with pytest.raises(FailedPrecondition, match=r"was stopped after 2 s"):
         await call
     await engine.close()
