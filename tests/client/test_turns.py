@@ -25,6 +25,7 @@ from gradwire.client._core.blocking import at_once
 from gradwire.client._core.turns import BlockingTurns
 from gradwire.client.arena import Agent, ArenaInferenceError
 from gradwire.v1 import inference_pb2 as pb
+from tests.client.waiting import until_sync
 from tests.engines.policy.support import box, linear, network, spec_of
 from tests.rpc.support import Served, serving, until
 from tests.rpc.test_inference import bundle
@@ -378,11 +379,11 @@ def test_an_alarm_rings_once_and_only_when_it_is_late(monkeypatch: pytest.Monkey
     bell = Bell()
     alarm = Alarm(bell.ring)
     for _ in range(50):
-        alarm.set(0.03)
-        time.sleep(0.002)
+        alarm.set(0.6)
+        time.sleep(0.02)
     alarm.clear()
-    time.sleep(0.1)
-    assert bell.times == 0 and alarm._wakes is None, "its thread has ended"
+    until_sync(lambda: alarm._wakes is None)  # its thread has ended
+    assert bell.times == 0
     alarm.set(30.0)
     alarm.set(0.02)  # earlier than what its thread waits for
     assert bell.rung.wait(5)
