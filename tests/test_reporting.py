@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 import grpc
 import pytest
@@ -14,6 +16,7 @@ from gradwire.client.arena import Agent
 from gradwire.client.arena.checks import action_inputs, check_modality, check_prompts
 from gradwire.client.arena.models import AgentInfo
 from gradwire.client.reporting import in_shell_words
+from gradwire.server.cli import COMMANDS
 from gradwire.server.domain.authentication import _secret
 from gradwire.server.domain.deployments import taken
 
@@ -55,3 +58,22 @@ def test_a_command_speaks_of_flags_and_commands() -> None:
         assert PYTHON.search(str(error)) or "Prompt at index" in str(error), error
         for command in ("agent", "deploy"):
             assert not PYTHON.search(in_shell_words(command, str(error))), error
+
+
+def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers below it that are a whole command each; itself where there are none."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield parser
+    for sub in below:
+        for child in sub.choices.values():
+            yield from actions(child)
+
+
+def test_every_command_but_serve_speaks_to_programs_too() -> None:
+    found = []
+    for name in COMMANDS.keys() - {"serve"}:
+        parser = argparse.ArgumentParser(prog=name)
+        import_module(COMMANDS[name][0]).add_arguments(parser)
+        found += [(action.prog, "--json" in action._option_string_actions) for action in actions(parser)]
+    assert len(found) > 20 and [prog for prog, takes_json in found if not takes_json] == []

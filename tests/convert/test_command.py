@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from gradwire.server.cli import main
 from gradwire.server.convert import torch_module
 from gradwire.server.convert.export import export
 from gradwire.server.engines.policy.engine import PolicyEngine
@@ -66,23 +69,47 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "model.py"
 
 
-async def test_convert_inspect_check_and_serve(source: Path, tmp_path: Path) -> None:
+async def test_convert_inspect_check_and_serve(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "bundles" / "sum.zip"  # whose folder is made
     made = gradwire("convert", f"{source}:make", out)
     assert made.returncode == 0, made.stderr
     assert "runs the code in it" in made.stderr and "largest difference from the source: 0.0e+00" in made.stdout
-    assert '"kind": "supervised"' in gradwire("inspect", out).stdout
-    assert gradwire("check", out).stdout.endswith("outputs sum, product: good\n")
+    assert main(["policy", "inspect", str(out)]) == 0 and '"kind": "supervised"' in capsys.readouterr().out
+    assert main(["policy", "check", str(out)]) == 0
+    assert capsys.readouterr().out.endswith("outputs sum, product: good\n")
     engine = await PolicyEngine.load(out)
     a, b = np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)
     found = (await engine.predict({"a": a, "b": b})).outputs
     assert isinstance(found, dict)
     np.testing.assert_array_equal(np.asarray(found["product"]), a * b)
     await engine.close()
-    again = gradwire("convert", f"{source}:make", out)
-    assert again.returncode == 1 and "exists already" in again.stderr
+    assert main(["policy", "convert", f"{source}:make", str(out)]) == 1
+    assert capsys.readouterr().err == f"gradwire policy: {out} exists already\n"
     out.write_bytes(out.read_bytes()[:100])
-    assert gradwire("check", out).returncode == 1
+    assert main(["policy", "check", str(out)]) == 1
+
+
+def test_for_programs_all_is_json(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def gives(code: int, *words: str) -> Any:
+        assert main(["policy", *words, "--json"]) == code
+        out, err = capsys.readouterr()
+        assert (out if code else err) == ""
+        return json.loads(err if code else out)
+
+    out = str(tmp_path / "sum")
+    made = gives(0, "convert", f"{source}:make", out)
+    assert isinstance(made.pop("isolated"), bool)
+    found = {"bundle": out, "kind": "supervised", "algo": "", "networks": ["model"], "max_difference": 0.0}
+    assert made == found
+    assert gives(0, "inspect", out)["networks"]["model"]["outputs"] == ["sum", "product"]
+    (network,) = gives(0, "check", out)["networks"]
+    assert (network["name"], network["outputs"], network["head"]) == ("model", ["sum", "product"], None)
+    assert network["size_bytes"] == (tmp_path / "sum" / network["file"]).stat().st_size
+    assert gives(1, "convert", f"{source}:make", out)["error"]["message"] == f"{out} exists already"
+    assert gives(1, "convert", "/nowhere", "x")["error"]["message"] == "/nowhere is not a file"
+    assert gives(1, "check", "/nowhere")["error"]["message"] == "nowhere: does not exist"
 
 
 def test_the_worker_has_no_credentials_and_no_way_out(source: Path, tmp_path: Path) -> None:

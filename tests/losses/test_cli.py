@@ -123,6 +123,26 @@ def test_the_list_gives_names_aliases_options_and_sources(capsys: pytest.Capture
     assert "needs: advantages" not in out  # missing ones are 1
 
 
+def test_for_programs_all_is_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["losses", "list", "--json"]) == 0
+    losses = {loss.pop("name"): loss for loss in json.loads(capsys.readouterr().out)}
+    assert "arctic_platform.rl.processors.grpo_loss" in losses["grpo"]["aliases"]
+    assert losses["gspo"]["options"]["eps_clip"] == 0.0003 and losses["gspo"]["options"]["c_clip"] is None
+    assert losses["dpo"]["needs"] == ["ref_log_probs_shifted", "rows in groups of 2"]
+    document = {"cases": [CASES[0], *changed(loss=3.0)["cases"], *changed(config={"loss": "grpp"})["cases"]]}
+    assert main(["losses", "check", written(tmp_path, document), "--json"]) == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["num_agree"], found["tolerance"], err) == (1, 1e-9, "")
+    right, wrong, refused = found["cases"]
+    assert right["agrees"] and right["loss"] == pytest.approx(CASES[0]["loss"]) and right["loss_difference"] < 1e-9
+    assert not wrong["agrees"] and wrong["loss_difference"] == pytest.approx(3.0 - CASES[0]["loss"])
+    assert not refused["agrees"] and refused["loss"] is None and "Did you mean 'grpo'?" in refused["message"]
+    assert main(["losses", "check", written(tmp_path, "{"), "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "cases.json: is not JSON" in json.loads(err)["error"]["message"]
+
+
 def test_an_installed_loss_is_listed_and_checked(tmp_path: Path) -> None:
     lp = np.log(np.full(2, 0.5))
     # Logits of 0 over two tokens: lp = log(1/2) everywhere; d lp / d logits is onehot - 1/2.

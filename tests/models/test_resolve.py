@@ -1,5 +1,6 @@
 """Names to folders: what is tried, what is said when nothing answers, and two processes at once."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -158,3 +159,18 @@ def test_command_line_in_a_client_only_install_says_what_to_install(
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert main(["model", "pull", "tiny"]) == 1
     assert "needs the package tokenizers" in capsys.readouterr().err
+
+
+def test_command_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "path", "tiny", "--json"]) == 0
+    out, err = capsys.readouterr()
+    folder = str(resolve.cached_folder(CATALOG["tiny"]))
+    assert json.loads(out) == {"name": "tiny", "path": folder} and err == ""  # it was built on the way
+    assert main(["model", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == list(CATALOG)
+    assert [row["path"] for row in rows[:2]] == [folder, None]
+    assert main(["model", "pull", "tinny", "--json"]) == 1
+    out, err = capsys.readouterr()
+    error = json.loads(err)["error"]
+    assert out == "" and error["status"] is None and "Did you mean tiny?" in error["message"]

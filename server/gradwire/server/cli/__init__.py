@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from gradwire.server.cli.usage import Parser, UsageError, refuse, wants_json
+from gradwire.server.cli.usage import Parser, UsageError, fail, refuse, wants_json
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gradwire.server.cli.serve", "run the server"),
@@ -68,10 +68,8 @@ def missing_package(command: str, error: ModuleNotFoundError, *, for_programs: b
     """Says what a client-only install lacks for this command; the exit code. A missing module of ours is a bug."""
     if error.name is None or error.name.startswith("gradwire"):
         raise error
-    from gradwire.client.reporting import report
     from gradwire.server.packages import ENGINES
 
     text = f"it needs the package {error.name}, which the client alone does not bring. "
     text += f"Install the server: in gradwire's source folder, {ENGINES}"
-    report(command, error, text, for_programs=for_programs)
-    return 1
+    return fail(command, error, text, for_programs=for_programs)

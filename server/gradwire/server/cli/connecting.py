@@ -10,6 +10,7 @@ from pathlib import Path
 from gradwire.client import AsyncClient, GradwireError, TLSConfig
 from gradwire.client.reporting import report
 from gradwire.server.cli import missing_package
+from gradwire.server.cli.usage import add_json
 
 DEFAULT_TIMEOUT_S = 600.0
 
@@ -23,7 +24,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         "--token-file", type=Path, metavar="FILE", help="file that holds the token (default: GRADWIRE_TOKEN holds it)"
     )
     parser.add_argument("--ca", type=Path, metavar="FILE.pem", help="certificates that the server's descends from")
-    parser.add_argument("--json", action="store_true", help="for programs; errors, too")
+    add_json(parser)
 
 
 def connect(args: argparse.Namespace, timeout_s: float = DEFAULT_TIMEOUT_S) -> AsyncClient:

@@ -6,12 +6,18 @@ Knows: printing. Does not know: how bundles are read (engines.policy) or made (c
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gradwire.server.cli import missing_package
+from gradwire.server.cli.usage import add_json, fail
 from gradwire.server.engines.policy.bundle import Bundle, read_bundle, write_bundle
 from gradwire.server.engines.policy.manifest import BundleError
+
+if TYPE_CHECKING:
+    from gradwire.server.convert.runner import Converted
 
 _WARNING = (
     "warning: reading a checkpoint runs the code in it, as you. Convert only what you trust.\n"
@@ -40,8 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--import-path", action="append", default=[], metavar="DIR", help="modules that the source needs"
     )
     convert.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="default: 600")
+    add_json(convert)
     for name, summary in (("inspect", "print a bundle's manifest"), ("check", "load a bundle as the server would")):
-        actions.add_parser(name, help=summary).add_argument("bundle", type=Path, help="a folder or a zip file")
+        action = actions.add_parser(name, help=summary)
+        action.add_argument("bundle", type=Path, help="a folder or a zip file")
+        add_json(action)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,24 +60,22 @@ def run(args: argparse.Namespace) -> int:
             return _convert(args)
         bundle = read_bundle(args.bundle)
         if args.action == "inspect":
-            print(bundle.manifest.model_dump_json(indent=2))
+            _inspect(bundle, args.json)
             return 0
-        return _check(bundle)
+        return _check(bundle, args.json)
     except BrokenPipeError:
         raise
     except (BundleError, OSError) as error:
-        print(f"gradwire policy: {error}", file=sys.stderr)
-        return 1
+        return fail("policy", error, for_programs=args.json)
     except ModuleNotFoundError as error:
-        return missing_package("policy", error)
+        return missing_package("policy", error, for_programs=args.json)
 
 
 def _convert(args: argparse.Namespace) -> int:
     from gradwire.server.convert.runner import Conversion, ConvertError, convert, require_sources
 
     if args.out.exists():
-        print(f"gradwire policy: {args.out} exists already", file=sys.stderr)
-        return 1
+        raise FileExistsError(f"{args.out} exists already")
     conversion = Conversion(
         source=args.source,
         framework=args.framework,
@@ -81,12 +88,15 @@ def _convert(args: argparse.Namespace) -> int:
     )
     try:
         require_sources(conversion)
-        print(_WARNING, file=sys.stderr)
+        if not args.json:
+            print(_WARNING, file=sys.stderr)
         converted = convert(conversion)
     except ConvertError as error:
-        print(f"gradwire policy: {error}", file=sys.stderr)
-        return 1
+        return fail("policy", error, for_programs=args.json)
     write_bundle(args.out, converted.bundle)
+    if args.json:
+        print(json.dumps(_converted_row(args.out, converted)))
+        return 0
     if not converted.isolated:
         print("warning: this system did not let the conversion run without a network", file=sys.stderr)
     manifest = converted.bundle.manifest
@@ -95,11 +105,35 @@ def _convert(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(bundle: Bundle) -> int:
+def _converted_row(out: Path, converted: Converted) -> dict[str, Any]:
+    """A conversion as JSON. `isolated`: it ran without a network."""
+    manifest = converted.bundle.manifest
+    return {
+        "bundle": str(out),
+        "kind": manifest.kind,
+        "algo": manifest.algo,
+        "networks": list(manifest.networks),
+        "max_difference": converted.max_difference,
+        "isolated": converted.isolated,
+    }
+
+
+def _inspect(bundle: Bundle, as_json: bool) -> None:
+    manifest = bundle.manifest
+    print(json.dumps(manifest.model_dump(mode="json")) if as_json else manifest.model_dump_json(indent=2))
+
+
+def _check(bundle: Bundle, as_json: bool) -> int:
     from gradwire.server.engines.policy.network import OnnxNetwork
 
+    rows = []
     for name, spec in bundle.manifest.networks.items():
         OnnxNetwork(name, spec, bundle.files[spec.file])
         size = len(bundle.files[spec.file])
-        print(f"{name}: {spec.file}, {size} bytes, {spec.head or 'outputs ' + ', '.join(spec.outputs)}: good")
+        outputs = list(spec.outputs)
+        rows.append({"name": name, "file": spec.file, "size_bytes": size, "head": spec.head, "outputs": outputs})
+        if not as_json:
+            print(f"{name}: {spec.file}, {size} bytes, {spec.head or 'outputs ' + ', '.join(outputs)}: good")
+    if as_json:
+        print(json.dumps({"networks": rows}))
     return 0

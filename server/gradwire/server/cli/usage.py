@@ -1,4 +1,4 @@
-"""Command lines that cannot be read: argparse's words for a person, or with --json an object for a program.
+"""What all commands' lines have in common: --json, and how a command says that it failed.
 
 Knows: argparse. Does not know: commands.
 """
@@ -28,6 +28,11 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(self, message)
 
 
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """--json, as every command but `serve` takes it."""
+    parser.add_argument("--json", action="store_true", help="for programs; errors, too")
+
+
 def wants_json(arguments: Sequence[str]) -> bool:
     """Whether --json is among them, also as argparse lets it be shortened. What follows "--" is no flag."""
     flags = arguments[: arguments.index("--")] if "--" in arguments else arguments
@@ -35,12 +40,18 @@ def wants_json(arguments: Sequence[str]) -> bool:
     return any(len(name) > 2 and "--json".startswith(name) for name in names)
 
 
+def fail(command: str, error: Exception, text: str = "", *, for_programs: bool, exit_code: int = 1) -> int:
+    """Says why a command that asks no server failed, on standard error; its exit code. `text`: see `report`."""
+    from gradwire.client.reporting import report  # here: without an error, such a command needs no client
+
+    report(command, error, text, for_programs=for_programs)
+    return exit_code
+
+
 def refuse(error: UsageError, *, for_programs: bool) -> NoReturn:
-    """Says what is wrong on standard error, and exits with 2."""
+    """Says what is wrong with a command line on standard error, for a person in argparse's words, and exits with 2."""
     if not for_programs:
         argparse.ArgumentParser.error(error.parser, str(error))
-    from gradwire.client.reporting import report  # here: without an error, `--help` needs no client
-
     prog = error.parser.prog
-    report(prog, error, f"{error} (usage: {prog} --help)", for_programs=True)
-    raise SystemExit(USAGE_EXIT_CODE)
+    text = f"{error} (usage: {prog} --help)"
+    raise SystemExit(fail(prog, error, text, for_programs=True, exit_code=USAGE_EXIT_CODE))
