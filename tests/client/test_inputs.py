@@ -82,14 +82,14 @@ def test_forms_of_prompts(prompts: Any, forms: list[str]) -> None:
     ("prompts", "complaint"),
     [
         ("", "empty text"),
-        ([], "no prompts"),
+        ([], "prompts is empty"),
         (["hi", ""], r"prompts\[1\] is empty"),
         ([[1], []], r"prompts\[1\] is an empty list"),
         (["hi", "\ud800!"], r"prompts\[1\] is no text: character 0 is half a surrogate pair"),
         ([{"role": "user", "content": "a\udc00"}], r"prompt\[0\] is no text: character 1"),
-        ({"role": "user"}, "not a dict"),
-        (b"hi", "not a bytes"),
-        (7, "not a int"),
+        ({"role": "user"}, r"^prompts is \{'role': 'user'\} \(dict\); a prompt is text, token ids"),
+        (b"hi", r"^prompts is b'hi' \(bytes\); a prompt is"),
+        (7, r"^prompts is 7 \(int\); a prompt is"),
         ([1, -2], "between 0"),
         ([1, 2**40], "between 0"),
         ([1.5], "prompt"),
@@ -159,7 +159,7 @@ async def test_a_misspelt_keyword_of_a_call(client: AsyncClient) -> None:
         await client.sampling.generate("hi", topp=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="give a dict"):
         await client.sampling.generate("hi", 5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="top_k is -1; it is a whole number of at least 0"):
+    with pytest.raises(ValueError, match=r"^top_k is -1 \(int\); it takes a whole number of 0 to"):
         await client.sampling.log_probs("hi", top_k=-1)
 
 
@@ -168,7 +168,7 @@ async def test_a_misspelt_keyword_of_a_call(client: AsyncClient) -> None:
     [
         (lambda c: c.training.step(1, learning_rate="x"), r"^learning_rate is 'x' \(str\); it takes a number$"),
         (lambda c: c.training.save_checkpoint(1, 5), r"^name is 5 \(int\); it takes text$"),
-        (lambda c: c.training.load_checkpoint(1, 5), r"^name is 5 \(int\); it takes text$"),
+        (lambda c: c.training.load_checkpoint(1, 5), r"^checkpoint is 5 \(int\); it takes text$"),
         (lambda c: c.training.fwd_bwd(1, {"input_ids": [[1, 2]]}, loss=5), r"^loss is 5 \(int\)"),
         (lambda c: c.training.fwd_bwd(1, {"input_ids": [[1, 2]]}, loss_config=5), r"^loss_config is 5 \(int\)"),
         (lambda c: c.training.fwd_no_grad(1, {"input_ids": [[1, 2]]}, temperature="x"), r"^temperature is 'x' \(str\)"),
@@ -321,10 +321,10 @@ def test_jobs_by_reference() -> None:
     refs: list[Any] = [job, 5, np.int64(5), None]
     assert [job_id(ref) for ref in refs] == [5, 5, 5, 0]
     for wrong in ("5", True, 1.5):
-        with pytest.raises(TypeError, match="a Job or its integer id"):
+        with pytest.raises(TypeError, match=r"^job is .*; it takes a Job or its integer id"):
             job_id(wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="below 1"):
-        job_id(0)
+    with pytest.raises(ValueError, match=r"^training_job is 0 \(int\); ids begin with 1"):
+        job_id(0, "training_job")
 
 
 def test_values() -> None:

@@ -41,7 +41,7 @@ def test_what_is_no_rollout_is_named() -> None:
     assert rollout_ids("ro-1") == ["ro-1"]
     assert rollout_ids(["ro-1", "ro-2"]) == ["ro-1", "ro-2"]
     wrong: Any = [7]
-    with pytest.raises(TypeError, match="not 7"):
+    with pytest.raises(TypeError, match=r"^rollouts\[0\] is 7 \(int\)"):
         rollout_ids(wrong)
     with Client("localhost:1") as client:
         with pytest.raises(ValueError, match="did you mean 'truncated'"):

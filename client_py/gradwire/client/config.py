@@ -6,7 +6,15 @@ Knows: names, units and defaults. Does not know: gRPC's own option names (`_core
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral, Real
+from os import PathLike
 from pathlib import Path
+from types import NoneType
+
+from gradwire.client._core.arguments import check
+
+_LONGEST_S = 2_000_000
+"""gRPC's options are milliseconds in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +36,14 @@ class RetryConfig:
     """Each wait is this many times the one before."""
 
     def __post_init__(self) -> None:
+        check(self.max_attempts, "max_attempts", Integral, "a whole number")
+        for name in ("initial_backoff_s", "max_backoff_s", "backoff_multiplier"):
+            check(getattr(self, name), name, Real, "a number")
         if self.max_attempts < 1:
             raise ValueError(f"max_attempts is {self.max_attempts}; it must be at least 1 (1 never retries)")
         if not 0 < self.initial_backoff_s <= self.max_backoff_s:
             raise ValueError("initial_backoff_s must be above 0 and at most max_backoff_s")
-        if self.backoff_multiplier < 1:
+        if not self.backoff_multiplier >= 1:  # NaN is not
             raise ValueError(f"backoff_multiplier is {self.backoff_multiplier}; it must be at least 1")
 
 
@@ -46,6 +57,14 @@ class KeepAliveConfig:
     """The connection counts as dead when a ping is unanswered for this long, in seconds."""
     without_calls: bool = False
     """Ping even while no call is under way."""
+
+    def __post_init__(self) -> None:
+        check(self.without_calls, "without_calls", bool, "True or False")
+        for name in ("interval_s", "timeout_s"):
+            seconds = getattr(self, name)
+            check(seconds, name, Real, "a number")
+            if not 0 < seconds <= _LONGEST_S:
+                raise ValueError(f"{name} is {seconds}; it is in seconds, above 0 and at most {_LONGEST_S}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +81,10 @@ class TLSConfig:
     """Name expected in the server's certificate. Default: the address's host."""
 
     def __post_init__(self) -> None:
+        for name in ("root_certificates", "client_certificate", "client_key"):
+            kinds = (bytes, str, PathLike, NoneType)
+            check(getattr(self, name), name, kinds, "PEM: bytes, or the path of a file", secret=True)
+        check(self.server_name, "server_name", (str, NoneType), "text")
         if (self.client_certificate is None) != (self.client_key is None):
             raise ValueError("client_certificate and client_key belong together: give both, or neither")
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from gradwire.client._convert.enums import enum_from_proto, enum_number
+from gradwire.client._convert.enums import enum_from_proto
 from gradwire.client._convert.sampling import params_from_proto
 from gradwire.client._convert.times import moment
 from gradwire.client.types.deployments import Deployment, DeploymentState, LanguageModel, PolicyBundle
 from gradwire.client.types.inference import DeploymentKind, MemoryScope
 from gradwire.v1 import deployment_pb2 as pb
 from gradwire.v1 import inference_pb2
-
-
-def scope_to_proto(scope: MemoryScope | str | None) -> int | None:
-    """The number of a memory scope; None stays None. ValueError names the nearest."""
-    try:
-        return None if scope is None else enum_number(inference_pb2.MemoryScope.DESCRIPTOR, scope)
-    except ValueError as error:
-        raise ValueError(f"memory_scope: {error}") from None
 
 
 def deployment_from_proto(message: pb.Deployment) -> Deployment:

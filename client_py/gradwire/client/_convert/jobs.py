@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradwire.client._convert.enums import enum_from_proto
-from gradwire.client._convert.messages import fill, read
+from gradwire.client._convert.messages import fill, put, read
 from gradwire.client._convert.times import duration, moment
+from gradwire.client._core.arguments import given, whole
 from gradwire.client.types.jobs import (
     Adapter,
     Job,
@@ -27,17 +28,15 @@ from gradwire.client.types.jobs import (
 from gradwire.v1 import job_pb2 as pb
 
 
-def job_id(job: JobRef | None) -> int:
-    """Id of a job or of the server's own (0) for None. TypeError for what is no job."""
+def job_id(job: JobRef | None, where: str = "job") -> int:
+    """Id of a job or of the server's own (0) for None. TypeError for what is no job. `where` names it in errors."""
     if job is None:
         return 0
     if isinstance(job, Job):
         return job.job_id
-    if isinstance(job, bool) or not hasattr(job, "__index__"):
-        raise TypeError(f"a job is a Job or its integer id, such as 2, not {job!r}")
-    number = int(job)
-    if number < 1:
-        raise ValueError(f"job id {number} is below 1; leave the job out for the server's own sampling job")
+    number = whole(job, where, "a Job or its integer id, such as 2")
+    if not 1 <= number < 2**64:
+        raise ValueError(f"{where} is {given(job)}; ids begin with 1: leave it out for the server's own sampling job")
     return number
 
 
@@ -49,9 +48,9 @@ def create_to_proto(
     request_id: str,
 ) -> pb.CreateJobsRequest:
     """A CreateJobsRequest. TypeError names the key nearest to an unknown one."""
-    request = pb.CreateJobsRequest(lease=duration(lease_s, "lease_s"), request_id=request_id)
-    given: Mapping[str, object | None] = {"training": training, "sampling": sampling, "log_prob": log_prob}
-    for name, config in given.items():
+    request = put(pb.CreateJobsRequest(lease=duration(lease_s, "lease_s")), request_id=request_id)
+    configs: Mapping[str, object | None] = {"training": training, "sampling": sampling, "log_prob": log_prob}
+    for name, config in configs.items():
         if config is not None:
             message = getattr(request, name)
             message.SetInParent()

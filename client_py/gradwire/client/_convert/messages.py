@@ -16,7 +16,8 @@ from google.protobuf.struct_pb2 import Struct
 from gradwire.client._convert.enums import enum_number
 from gradwire.client._convert.nearest import unknown_name
 from gradwire.client._convert.structs import struct_from_proto, struct_to_proto
-from gradwire.client._convert.wanted import given, wanted
+from gradwire.client._convert.wanted import wanted
+from gradwire.client._core.arguments import given
 
 C = TypeVar("C")
 M = TypeVar("M", bound=Message)
@@ -50,6 +51,14 @@ def put(message: M, **values: object) -> M:
     return message
 
 
+def made(kind: type[M], **values: object) -> M:
+    """As `put(kind(), ...)`, in a fifth of the time where all is right: for calls of which microseconds count."""
+    try:
+        return kind(**values)
+    except (TypeError, ValueError, OverflowError):
+        return put(kind(), **values)
+
+
 def _parts(message: Message) -> dict[str, Collection[str]]:
     """Fields that are messages of known fields, with those."""
     parts: dict[str, Collection[str]] = {}
@@ -73,7 +82,9 @@ def put_field(message: Message, key: str, value: Any, where: str) -> None:
         return
     several = hasattr(current, "extend")
     try:
-        if several:
+        if several and field.enum_type is not None:
+            current.extend([_enum(field.enum_type, item, where) for item in _items(value)])
+        elif several:
             current.extend(_items(value))
         elif hasattr(current, "items"):
             current.update({_scalar(k): _scalar(v) for k, v in value.items()})
@@ -83,9 +94,9 @@ def put_field(message: Message, key: str, value: Any, where: str) -> None:
             setattr(message, key, _scalar(value))
     except UnicodeError as error:
         raise ValueError(f"{where}: {error}") from error
-    except (TypeError, AttributeError) as error:
+    except (TypeError, AttributeError, RuntimeError) as error:  # of torch's is the last
         raise TypeError(f"{where} is {given(value)}; it takes {wanted(field, several)}") from error
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         if field.enum_type is not None:
             raise
         raise ValueError(f"{where} is {given(value)}; it takes {wanted(field, several, bounds=True)}") from error
@@ -99,7 +110,9 @@ def _enum(enum: Any, value: object, where: str) -> int:
 
 
 def _items(value: Any) -> list[Any]:
-    # A lone string is one item, not a list of characters.
+    # A lone string is one item, not a list of characters; bytes and a dict would be one of numbers and of keys.
+    if isinstance(value, bytes | Mapping):
+        raise TypeError
     return [value] if isinstance(value, str) else [_scalar(item) for item in value]
 
 

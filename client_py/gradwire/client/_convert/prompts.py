@@ -12,6 +12,7 @@ import numpy as np
 
 from gradwire.client._convert.nearest import check_names
 from gradwire.client._convert.tensors import is_torch, token_bytes
+from gradwire.client._core.arguments import given
 from gradwire.v1 import sampling_params_pb2 as pb
 
 _FORMS = "text, token ids, or a list of chat messages like {'role': 'user', 'content': ...}"
@@ -19,22 +20,22 @@ _FORMS = "text, token ids, or a list of chat messages like {'role': 'user', 'con
 
 def prompts_to_proto(prompts: Any) -> list[pb.Prompt]:
     """One message a prompt, of one prompt or a list of them."""
-    if is_one_prompt(prompts):
+    if is_one_prompt(prompts, "prompts"):
         return [prompt_to_proto(prompts, "prompt")]
     items = list(prompts)
     if not items:
-        raise ValueError(f"there are no prompts; give one or more: each is {_FORMS}")
+        raise ValueError(f"prompts is empty; give one or more: each is {_FORMS}")
     return [prompt_to_proto(item, f"prompts[{i}]") for i, item in enumerate(items)]
 
 
-def is_one_prompt(value: Any) -> bool:
+def is_one_prompt(value: Any, where: str) -> bool:
     """It is one prompt, not a list of them. TypeError when it is neither."""
     if isinstance(value, str):
         return True
     if isinstance(value, np.ndarray) or is_torch(value):
         return bool(value.ndim == 1)
     if isinstance(value, Mapping) or not isinstance(value, Sequence) or isinstance(value, bytes):
-        raise TypeError(f"a prompt is {_FORMS}, not a {type(value).__name__}")
+        raise TypeError(f"{where} is {given(value)}; a prompt is {_FORMS}")
     # A list of numbers is token ids, a list of mappings a conversation; anything else is a list of prompts.
     return bool(value) and isinstance(value[0], int | np.integer | Mapping)
 
@@ -45,7 +46,7 @@ def prompt_to_proto(value: Any, where: str) -> pb.Prompt:
         if not value:
             raise ValueError(f"{where} is empty text; a prompt holds at least one token")
         return pb.Prompt(text=encodable(value, where))
-    if not is_one_prompt(value):
+    if not is_one_prompt(value, where):
         if isinstance(value, Sequence) and not value:
             raise ValueError(f"{where} is an empty {type(value).__name__}; a prompt holds at least one token")
         raise TypeError(f"{where} is a {type(value).__name__} of {type(value).__name__}s; a prompt is {_FORMS}")

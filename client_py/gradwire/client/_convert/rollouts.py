@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from gradwire.client._convert.enums import enum_from_proto
+from gradwire.client._convert.messages import as_mapping, fill, put_field
 from gradwire.client._convert.nearest import check_names
+from gradwire.client._convert.prompts import encodable
 from gradwire.client._convert.sampling import params_from_proto, spans_from_proto
 from gradwire.client._convert.tensors import float32_from_bytes, int32_from_bytes
 from gradwire.client._convert.times import duration, moment, seconds
+from gradwire.client._core.arguments import check, given, items
 from gradwire.client.types.rollouts import (
     DroppedCompletion,
     Rollout,
@@ -35,40 +38,51 @@ StepRewards = Sequence[float] | Mapping[int, float]
 """A reward for each of the first steps, or rewards by step."""
 
 
-def rollout_id(rollout: RolloutRef) -> str:
+def rollout_id(rollout: RolloutRef, where: str = "rollout") -> str:
     """Id of a rollout. TypeError for what is none."""
-    found = rollout.rollout_id if isinstance(rollout, Rollout) else rollout
-    if not isinstance(found, str):
-        raise TypeError(f"a rollout is a Rollout or its id, not {rollout!r}")
-    return found
+    if isinstance(rollout, Rollout):
+        return rollout.rollout_id
+    check(rollout, where, str, "a Rollout or its id")
+    return encodable(rollout, where)
 
 
 def rollout_ids(rollouts: RolloutRef | Sequence[RolloutRef]) -> list[str]:
     """Ids of one rollout, or of several."""
-    return [rollout_id(r) for r in ([rollouts] if isinstance(rollouts, (Rollout, str)) else rollouts)]
+    if isinstance(rollouts, Rollout | str):
+        return [rollout_id(rollouts, "rollouts")]
+    several = items(rollouts, "rollouts", "a Rollout or its id, or a list of such")
+    return [rollout_id(rollout, f"rollouts[{number}]") for number, rollout in enumerate(several)]
 
 
-def spec_to_proto(spec: RolloutSpec | Mapping[str, Any]) -> pb.RolloutSpec:
+def specs_to_proto(specs: Sequence[RolloutSpec | Mapping[str, Any]]) -> list[pb.RolloutSpec]:
+    """Several specs, each as `spec_to_proto` has it."""
+    several = items(specs, "specs", "a list of RolloutSpec or dicts")
+    return [spec_to_proto(spec, f"specs[{number}]") for number, spec in enumerate(several)]
+
+
+def spec_to_proto(spec: RolloutSpec | Mapping[str, Any], where: str = "spec") -> pb.RolloutSpec:
     """A spec. TypeError names the key nearest to an unknown one."""
-    if isinstance(spec, Mapping):
-        check_names("rollout key", spec, [field.name for field in fields(RolloutSpec)], TypeError)
-        spec = RolloutSpec(**spec)
-    return pb.RolloutSpec(
-        task_id=spec.task_id,
-        group_id=spec.group_id,
-        sample_index=spec.sample_index,
-        group_size=spec.group_size,
-        timeout=duration(spec.timeout_s, "timeout_s"),
-        max_calls=spec.max_calls,
-        max_sampled_tokens=spec.max_sampled_tokens,
-        labels=spec.labels,
-    )
+    values = dict(as_mapping(spec, where, "RolloutSpec"))
+    check_names("rollout key", values, [field.name for field in fields(RolloutSpec)], TypeError)
+    message = pb.RolloutSpec(timeout=duration(values.pop("timeout_s", None), f"{where}.timeout_s"))
+    fill(message, values, where)
+    return message
 
 
 def step_rewards_to_proto(rewards: StepRewards | None) -> list[pb.StepReward]:
     """Rewards by step. TypeError names the one that is no number."""
-    pairs = rewards.items() if isinstance(rewards, Mapping) else enumerate(() if rewards is None else rewards)
-    return [pb.StepReward(step=step, reward=reward_to_proto(r, f"step_rewards[{step}]")) for step, r in pairs]
+    if rewards is None:
+        return []
+    if isinstance(rewards, Mapping):
+        return [_step_reward(step, reward) for step, reward in rewards.items()]
+    several = items(rewards, "step_rewards", "a list of numbers, or a dict of such by step")
+    return [_step_reward(step, reward) for step, reward in enumerate(several)]
+
+
+def _step_reward(step: int, reward: Any) -> pb.StepReward:
+    message = pb.StepReward(reward=reward_to_proto(reward, f"step_rewards[{step!r}]"))
+    put_field(message, "step", step, "step_rewards: a step")
+    return message
 
 
 def reward_to_proto(reward: Any, where: str = "reward") -> float:
@@ -76,9 +90,9 @@ def reward_to_proto(reward: Any, where: str = "reward") -> float:
     try:
         if not isinstance(reward, str | bytes):
             return float(reward)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         pass  # told below
-    raise TypeError(f"{where} is {reward!r}; it must be a number")
+    raise TypeError(f"{where} is {given(reward)}; it must be a number")
 
 
 def rollout_from_proto(message: pb.Rollout) -> Rollout:

@@ -10,7 +10,7 @@ from gradwire.client._convert.enums import enum_from_proto
 from gradwire.client._convert.messages import as_mapping, fill, put_field, read
 from gradwire.client._convert.prompts import encodable, is_one_prompt, prompts_to_proto
 from gradwire.client._convert.tensors import float32_from_bytes, int32_from_bytes, token_bytes
-from gradwire.client._convert.wanted import given as shown
+from gradwire.client._core.arguments import given as shown
 from gradwire.client.types.sampling import (
     Completion,
     FinishReason,
@@ -73,14 +73,14 @@ def _structured_from_proto(message: sampling_params_pb2.StructuredOutput) -> Str
 
 def score_items_to_proto(prompts: Any, completions: Any) -> list[sampling_pb2.ScoreItem]:
     """One item a prompt, each with its completion: text, token ids or none."""
-    one = is_one_prompt(prompts)
+    one = is_one_prompt(prompts, "prompts")
     items = [sampling_pb2.ScoreItem(prompt=prompt) for prompt in prompts_to_proto(prompts)]
     if completions is None:
         return items
     if not hasattr(completions, "__len__"):
         raise TypeError(f"completions is {shown(completions)}; it takes text, token ids, or a list with one a prompt")
     given: Sequence[Any] = (
-        [completions] if one and (len(completions) == 0 or is_one_prompt(completions)) else completions
+        [completions] if one and (len(completions) == 0 or is_one_prompt(completions, "completions")) else completions
     )
     if len(given) != len(items):
         raise ValueError(f"there are {len(items)} prompts and {len(given)} completions; give one a prompt")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gradwire.client._core.arguments import given
 from gradwire.v1 import tensor_pb2 as pb
 
 Array = npt.NDArray[Any]
@@ -50,7 +51,10 @@ def elements(value: Any, where: str) -> Elements:
         if str(value.dtype) == "torch.bfloat16":
             return Elements(value.view(sys.modules["torch"].int16).numpy().view(np.uint16), "bfloat16")
         value = value.numpy()
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where} is {given(value)}, which is no array: {error}") from error
     name = _NAMES.get(array.dtype) or array.dtype.name
     if name == "bfloat16":
         return Elements(np.ascontiguousarray(array).view(np.uint16), name)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import Message
 
-from gradwire.client._convert.messages import as_mapping
+from gradwire.client._convert.messages import as_mapping, put_field
 from gradwire.client._convert.nearest import check_names
 from gradwire.client._convert.structs import struct_to_proto
 from gradwire.client._convert.tensors import (
@@ -26,7 +26,6 @@ from gradwire.client._convert.tensors import (
     rows_from_proto,
 )
 from gradwire.client._convert.times import moment, seconds
-from gradwire.client._convert.wanted import given
 from gradwire.client.types.training import (
     Checkpoint,
     FwdBwdResult,
@@ -159,10 +158,9 @@ def loss_to_proto(name: str | None, config: Mapping[str, Any] | None) -> trainin
     """A loss by name with its configuration; None for the job's own."""
     if name is None and config is None:
         return None
-    try:
-        spec = training_pb2.LossSpec(name=name)
-    except TypeError:
-        raise TypeError(f"loss is {given(name)}; it takes text, the loss's name") from None
+    spec = training_pb2.LossSpec()
+    if name is not None:
+        put_field(spec, "name", name, "loss")
     if config is not None:
         spec.config.CopyFrom(struct_to_proto(as_mapping(config, "loss_config"), "loss_config"))
     return spec

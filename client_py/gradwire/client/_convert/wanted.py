@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-_MOST = 60
 # By the descriptor's cpp_type: one value, and the least and greatest of those that have bounds.
 _ONE = {
     1: "a whole number",
@@ -19,12 +18,6 @@ _ONE = {
 }
 _BOUNDS = {1: (-(2**31), 2**31 - 1), 2: (-(2**63), 2**63 - 1), 3: (0, 2**32 - 1), 4: (0, 2**64 - 1)}
 _BYTES = 12  # of the descriptor's type
-
-
-def given(value: object) -> str:
-    """A value, cut where it is long, and its type."""
-    shown = repr(value)
-    return f"{shown if len(shown) <= _MOST else shown[:_MOST] + '...'} ({type(value).__name__})"
 
 
 def wanted(field: Any, several: bool = False, *, bounds: bool = False) -> str:

@@ -6,9 +6,11 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gradwire.client._convert.enums import enum_from_proto, enum_to_proto
+from gradwire.client._convert.enums import enum_from_proto
+from gradwire.client._convert.messages import as_mapping, fill, put_field
 from gradwire.client._convert.tensors import elements
 from gradwire.client._convert.times import seconds
+from gradwire.client._core.arguments import items
 from gradwire.client.types.weights import (
     CommitResult,
     DataType,
@@ -29,32 +31,35 @@ def manifest_to_proto(manifest: Mapping[str, Any] | Sequence[TensorSpec]) -> lis
     """Specs of tensors by name (their checksums are computed), or the specs that are given."""
     if isinstance(manifest, Mapping):
         return [_spec_of(name, value) for name, value in manifest.items()]
-    return [
-        pb.TensorSpec(
-            name=spec.name,
-            dtype=enum_to_proto(tensor_pb2.DataType, spec.dtype, f"manifest[{number}].dtype"),
-            shape=spec.shape,
-            sha256=spec.sha256,
-        )
-        for number, spec in enumerate(manifest)
-    ]
+    specs = items(manifest, "manifest", "a dict of tensors by name, or a list of TensorSpec")
+    return [_spec(spec, f"manifest[{number}]") for number, spec in enumerate(specs)]
+
+
+def _spec(spec: TensorSpec, where: str) -> pb.TensorSpec:
+    message = pb.TensorSpec()
+    fill(message, as_mapping(spec, where, "TensorSpec"), where)
+    return message
 
 
 def _spec_of(name: str, value: Any) -> pb.TensorSpec:
-    array, dtype = elements(value, name)
+    array, dtype = elements(value, f"tensor {name!r}")
     digest = hashlib.sha256(array.reshape(-1).view("u1").data).digest()
-    return pb.TensorSpec(name=name, dtype=f"DATA_TYPE_{dtype.upper()}", shape=array.shape, sha256=digest)
+    message = pb.TensorSpec(dtype=f"DATA_TYPE_{dtype.upper()}", shape=array.shape, sha256=digest)
+    put_field(message, "name", name, "a tensor's name")
+    return message
 
 
 def pieces(update_id: str, tensors: Mapping[str, Any]) -> Iterator[pb.TransferUpdateRequest]:
     """All tensors in pieces of CHUNK_BYTES; the first message names the update."""
     first = update_id
     for name, value in tensors.items():
-        data = elements(value, name).array.reshape(-1).view("u1").data
+        data = elements(value, f"tensor {name!r}").array.reshape(-1).view("u1").data
         # An empty tensor still sends one (empty) piece, so that it counts as arrived.
         for offset in range(0, max(len(data), 1), CHUNK_BYTES):
             chunk = bytes(data[offset : offset + CHUNK_BYTES])
-            yield pb.TransferUpdateRequest(update_id=first, name=name, offset=offset, data=chunk)
+            message = pb.TransferUpdateRequest(update_id=first, offset=offset, data=chunk)
+            put_field(message, "name", name, "a tensor's name")
+            yield message
             first = ""
 
 

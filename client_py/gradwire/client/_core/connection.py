@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar, cast
 
 import grpc.aio
 
 from gradwire.client._core.address import reachable
+from gradwire.client._core.arguments import given
 from gradwire.client._core.blocking import BlockingConnection
 from gradwire.client._core.opening import Endpoint
 from gradwire.client._core.retry import wait_before_next
@@ -29,6 +30,8 @@ from gradwire.client.errors import GradwireError
 
 T = TypeVar("T")
 
+_ENDLESS_S = 1e9
+"""Thirty years and more: to gRPC, which counts in nanoseconds, much more than this is in the past."""
 OFFLOAD_BYTES = 4 * 1024 * 1024
 """Encoding and decoding of more than this runs in a thread: it takes milliseconds."""
 
@@ -88,12 +91,25 @@ class Connection:
         *,
         timeout: float | None = None,
     ) -> Response:
-        """Streams `messages()` to the server; called anew for each attempt."""
+        """Streams `messages()` to the server; called anew for each attempt. What they raise is raised here."""
+        failed: list[Exception] = []
+
+        def encoded() -> Iterator[bytes]:
+            try:
+                for message in messages():
+                    yield message.SerializeToString()
+            except Exception as error:
+                failed.append(error)
+                raise
 
         async def attempt(remaining: float | None) -> Response:
-            data = (message.SerializeToString() for message in messages())
-            call = self.channel().stream_unary(rpc.path)(data, timeout=remaining, metadata=self._endpoint.metadata)
-            return await self._answer(rpc, call)
+            call = self.channel().stream_unary(rpc.path)(encoded(), timeout=remaining, metadata=self._endpoint.metadata)
+            try:
+                return await self._answer(rpc, call)
+            except (asyncio.CancelledError, GradwireError):
+                if failed:  # the transport cancels the call then, or takes the server for gone
+                    raise failed[0] from None
+                raise
 
         return await self.repeat(attempt, rpc.repeatable, timeout)
 
@@ -199,7 +215,7 @@ class Connection:
     def deadline(self, timeout: float | None) -> float | None:
         """Seconds for a call: its own `timeout`, or the client's; None for no limit."""
         chosen = self._timeout if timeout is None else check_timeout(timeout)
-        return None if chosen is None or math.isinf(chosen) else chosen
+        return None if chosen is None or chosen > _ENDLESS_S else chosen
 
     async def _answer(self, rpc: Rpc[Request, Response], call: Awaitable[bytes]) -> Response:
         try:
@@ -216,10 +232,12 @@ async def offload(work: Callable[[], T], size: int) -> T:
 
 def check_timeout(timeout: float | None) -> float | None:
     """`timeout` itself; ValueError unless it is None or above 0 (infinity means no limit), TypeError for no number."""
-    says = f"timeout is {timeout!r}; it is in seconds and above 0 (math.inf for no limit)"
+    if timeout is None:
+        return None
     try:
-        if timeout is None or timeout > 0:
-            return timeout
-    except TypeError:
-        raise TypeError(says) from None
-    raise ValueError(says)
+        if not isinstance(timeout, bool) and timeout > 0:
+            return float(timeout)
+        kind = TypeError if isinstance(timeout, bool) else ValueError
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        kind = ValueError if isinstance(error, OverflowError) else TypeError
+    raise kind(f"timeout is {given(timeout)}; it is in seconds and above 0 (math.inf for no limit)")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gradwire.client._convert.admin import capabilities_from_proto, token_from_proto
-from gradwire.client._convert.enums import enum_to_proto
+from gradwire.client._convert.messages import put, put_field
 from gradwire.client._convert.times import duration
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.rpc import Rpc
@@ -52,21 +52,15 @@ class AsyncAdmin:
         default. It lives `lifetime_s` seconds, for ever by default. All tokens of one `user` within the tenant reach
         that person's conversations; by default those of this token are its own.
         """
-        request = pb.CreateTokenRequest(
-            description=description,
-            kind=enum_to_proto(pb.TokenKind, kind, "kind"),
-            tenant=tenant,
-            scopes=[enum_to_proto(pb.Scope, scope, "scopes") for scope in scopes],
-            lifetime=duration(lifetime_s, "lifetime_s"),
-            user=user,
-        )
+        request = pb.CreateTokenRequest(lifetime=duration(lifetime_s, "lifetime_s"))
+        put(request, description=description, kind=kind, tenant=tenant, scopes=scopes, user=user)
         response = await self._connection.unary(_CREATE, request, timeout=timeout)
         return CreatedToken(token_from_proto(response.token), response.secret)
 
     async def list_tokens(self, tenant: str = "", *, timeout: float | None = None) -> tuple[Token, ...]:
         """All tokens, or those of `tenant`, without their secrets; newest first."""
         found: list[Token] = []
-        request = pb.ListTokensRequest(tenant=tenant)
+        request = put(pb.ListTokensRequest(), tenant=tenant)
         while True:
             page = await self._connection.unary(_LIST, request, timeout=timeout)
             found += map(token_from_proto, page.tokens)
@@ -76,5 +70,6 @@ class AsyncAdmin:
 
     async def revoke_token(self, token: Token | str, *, timeout: float | None = None) -> None:
         """Ends a token (or the one of that id). Ending it again is fine."""
-        token_id = token if isinstance(token, str) else token.token_id
-        await self._connection.unary(_REVOKE, pb.RevokeTokenRequest(token_id=token_id), timeout=timeout)
+        request = pb.RevokeTokenRequest()
+        put_field(request, "token_id", token.token_id if isinstance(token, Token) else token, "token")
+        await self._connection.unary(_REVOKE, request, timeout=timeout)

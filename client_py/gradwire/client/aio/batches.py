@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from gradwire.client._convert.messages import as_mapping
+from gradwire.client._convert.messages import as_mapping, put_field
 from gradwire.client._convert.shared import Lent
 from gradwire.client._convert.times import moment
 from gradwire.client._convert.training import batch_to_proto, put_batch
@@ -51,7 +51,7 @@ class BatchSender:
     ) -> Response:
         """Calls `rpc` with `request`, to which this adds the rows: within it, by shared memory, or sent before."""
         if isinstance(batch, str | UploadedBatch):
-            request.batch_id = batch if isinstance(batch, str) else batch.batch_id
+            put_field(request, "batch_id", batch if isinstance(batch, str) else batch.batch_id, "batch")
             return await self._connection.unary(rpc, request, timeout=countdown.left())
 
         async def plain() -> Response:

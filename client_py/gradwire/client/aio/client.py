@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Self
 
 import grpc.aio
 
 from gradwire.client._core.address import parse_address
-from gradwire.client._core.connection import Connection
+from gradwire.client._core.arguments import check, whole
+from gradwire.client._core.connection import Connection, check_timeout
 from gradwire.client._core.countdown import Countdown
 from gradwire.client._core.health import CHECK, Health, decode_check, encode_check
 from gradwire.client._core.opening import Endpoint, check_transport, transport_security
@@ -34,6 +35,7 @@ from gradwire.client.errors import DeadlineExceededError, NotFoundError, Unavail
 
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+_MOST_MESSAGE_BYTES = 2**31 - 1
 _POLL_S = 0.2
 
 
@@ -47,6 +49,13 @@ def endpoint(
     shared_memory: bool | None = None,
 ) -> Endpoint:
     """Where and how to connect. ValueError when a token would travel in the clear."""
+    check(address, "address", (str, NoneType), 'text, such as "host:50051"')
+    check(token, "token", (str, NoneType), "text", secret=True)
+    check(tls, "tls", (TLSConfig, bool, NoneType), "a TLSConfig, True or False", secret=True)
+    check(keepalive, "keepalive", KeepAliveConfig, "a KeepAliveConfig")
+    check(shared_memory, "shared_memory", (bool, NoneType), "True or False")
+    if whole(max_message_bytes, "max_message_bytes") > _MOST_MESSAGE_BYTES:
+        raise ValueError(f"max_message_bytes is {max_message_bytes}; it is at most {_MOST_MESSAGE_BYTES}")
     where = parse_address(address)
     check_transport(where)
     config = TLSConfig() if tls is True or (tls is None and where.tls) else tls or None
@@ -55,6 +64,10 @@ def endpoint(
         raise ValueError(f"tls=False contradicts {where.secure_form}; write {plain}, or leave tls out")
     if where.http and config is not None and not where.tls:
         raise ValueError(f"tls= contradicts {where.shown}; write {where.secure_form}")
+    check(metadata, "metadata", (Mapping, NoneType), "a dict from text to text", secret=True)
+    for key, value in (metadata or {}).items():
+        check(key, "a key of metadata", str, "text")
+        check(value, f"metadata[{key!r}]", (str, bytes), "text", secret=True)
     extra = tuple((key.lower(), value) for key, value in (metadata or {}).items())
     if any(key == "authorization" for key, _ in extra):
         raise ValueError("metadata holds 'authorization'; pass the secret as token=, which keeps it out of logs")
@@ -96,8 +109,11 @@ class AsyncClient:
         the largest message either way. `metadata` goes with every call. `shared_memory`: large arrays go to a server
         on this host by shared memory; by default they do, unless GRADWIRE_SHARED_MEMORY is false.
         """
-        end = endpoint(address, token, tls, metadata, keepalive or KeepAliveConfig(), max_message_bytes, shared_memory)
-        self._connection = Connection(end, retry or RetryConfig(), timeout)
+        keepalive = KeepAliveConfig() if keepalive is None else keepalive
+        retry = RetryConfig() if retry is None else retry
+        check(retry, "retry", RetryConfig, "a RetryConfig")
+        end = endpoint(address, token, tls, metadata, keepalive, max_message_bytes, shared_memory)
+        self._connection = Connection(end, retry, timeout)
         self.admin = AsyncAdmin(self._connection)
         """What the server can do, and who may use it."""
         self.deployments = AsyncDeployments(self._connection)
@@ -128,6 +144,7 @@ class AsyncClient:
         UnavailableError when no server answers. A service that is not known is Health.SERVICE_UNKNOWN.
         """
         connection = self._connection
+        check(service, "service", str, "text")
         call = connection.channel().unary_unary(CHECK)(encode_check(service), timeout=connection.deadline(timeout))
         try:
             return decode_check(await call)
@@ -139,7 +156,7 @@ class AsyncClient:
 
     async def wait_ready(self, timeout: float = 60.0, *, service: str = "") -> None:
         """Waits until the server (or one service of it) serves. DeadlineExceededError says what it saw last."""
-        countdown = Countdown(timeout)
+        countdown = Countdown(check_timeout(timeout))
         while True:
             seen = await self._look(service, countdown.left())
             if seen is None:

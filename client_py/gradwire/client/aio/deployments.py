@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gradwire.client._convert.deployments import deployment_from_proto, scope_to_proto
+from gradwire.client._convert.deployments import deployment_from_proto
 from gradwire.client._convert.jobs import job_id
+from gradwire.client._convert.messages import put
 from gradwire.client._convert.sampling import params_to_proto
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.rpc import Rpc
@@ -49,14 +50,11 @@ class AsyncDeployments:
         """
         model = pb.LanguageModel(
             job_id=job_id(job),
-            training_job_id=job_id(follow),
-            system_prompt=system_prompt,
+            training_job_id=job_id(follow, "follow"),
             params=None if params is None else params_to_proto(params, {}),
         )
-        request = pb.DeployRequest(deployment_id=deployment_id, language_model=model, replace=replace)
-        scope = scope_to_proto(memory_scope)
-        if scope is not None:
-            request.memory_scope = scope  # type: ignore[assignment]  # a number is what the message holds
+        request = pb.DeployRequest(language_model=put(model, system_prompt=system_prompt))
+        put(request, deployment_id=deployment_id, memory_scope=memory_scope, replace=replace)
         return deployment_from_proto((await self._connection.unary(_DEPLOY, request, timeout=timeout)).deployment)
 
     async def deploy_policy(
@@ -73,15 +71,13 @@ class AsyncDeployments:
         `bundle` is a folder or zip file below the server's bundle_root. `deterministic` is what requests get that do
         not say; None: as the bundle says. `replace` as in `deploy_llm`.
         """
-        policy = pb.PolicyBundle(bundle=bundle)
-        if deterministic is not None:
-            policy.deterministic = deterministic
-        request = pb.DeployRequest(deployment_id=deployment_id, policy=policy, replace=replace)
+        policy = put(pb.PolicyBundle(), bundle=bundle, deterministic=deterministic)
+        request = put(pb.DeployRequest(policy=policy), deployment_id=deployment_id, replace=replace)
         return deployment_from_proto((await self._connection.unary(_DEPLOY, request, timeout=timeout)).deployment)
 
     async def get(self, deployment_id: str = "", *, timeout: float | None = None) -> Deployment:
         """A deployment, or the only one."""
-        request = pb.GetDeploymentRequest(deployment_id=deployment_id)
+        request = put(pb.GetDeploymentRequest(), deployment_id=deployment_id)
         return deployment_from_proto((await self._connection.unary(_GET, request, timeout=timeout)).deployment)
 
     async def list(self, *, timeout: float | None = None) -> tuple[Deployment, ...]:
@@ -97,5 +93,5 @@ class AsyncDeployments:
 
     async def undeploy(self, deployment_id: str, *, timeout: float | None = None) -> bool:
         """Ends a deployment; whether there was one. Requests under way finish; conversations stay stored."""
-        request = pb.UndeployRequest(deployment_id=deployment_id)
+        request = put(pb.UndeployRequest(), deployment_id=deployment_id)
         return bool((await self._connection.unary(_UNDEPLOY, request, timeout=timeout)).undeployed)

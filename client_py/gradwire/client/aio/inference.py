@@ -13,8 +13,10 @@ from gradwire.client._convert.inference import (
     status_from_proto,
 )
 from gradwire.client._convert.large import with_value
+from gradwire.client._convert.messages import made, put
 from gradwire.client._convert.sampling import params_to_proto
 from gradwire.client._convert.shared import Lent
+from gradwire.client._core.arguments import check
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.rpc import Rpc
 from gradwire.client.aio.streams import AsyncReplyStream
@@ -55,7 +57,7 @@ class AsyncInference:
 
     async def get_status(self, *, deployment_id: str = "", timeout: float | None = None) -> DeploymentStatus:
         """What the deployment is. It takes no token; whoever sends none is told less (docs/security.md)."""
-        request = pb.GetStatusRequest(deployment_id=deployment_id)
+        request = put(pb.GetStatusRequest(), deployment_id=deployment_id)
         return status_from_proto(await self._connection.unary(_STATUS, request, timeout=timeout))
 
     async def get_action(
@@ -85,14 +87,16 @@ class AsyncInference:
         `in_turn` is for control loops: over gRPC such calls take turns on one stream that stays open, which costs
         about half the time of a call of its own.
         """
-        request = pb.GetActionRequest(
+        request = made(
+            pb.GetActionRequest,
             deployment_id=deployment_id,
             batched=batched,
+            deterministic=deterministic,
             seed=seed,
             session_id=session_id,
         )
-        if deterministic is not None:
-            request.deterministic = deterministic
+        if in_turn is not None:
+            check(in_turn, "in_turn", bool, "True or False")
         with Lent(self._connection.segments) as lent:
             put_optional(request.hidden_state, hidden_state, "hidden_state", lent)
             put_optional(request.action_mask, action_mask, "action_mask", lent)
@@ -118,7 +122,7 @@ class AsyncInference:
         self, inputs: ValueLike, *, batched: bool = False, deployment_id: str = "", timeout: float | None = None
     ) -> Prediction:
         """Predictions of a supervised model for `inputs`; values and `batched` as in `get_action`."""
-        request = pb.PredictRequest(deployment_id=deployment_id, batched=batched)
+        request = made(pb.PredictRequest, deployment_id=deployment_id, batched=batched)
         with Lent(self._connection.segments) as lent:
             whole = with_value(request, "inputs", inputs, lent)
             return prediction_from_proto(await lent.unary(self._connection, _PREDICT, whole, timeout=timeout))
@@ -138,12 +142,8 @@ class AsyncInference:
         `params` and keywords such as `max_tokens=64` override the deployment's own. Never sent again by itself: a
         message would be stored twice.
         """
-        request = pb.GenerateReplyRequest(
-            deployment_id=deployment_id,
-            prompts=[prompts] if isinstance(prompts, str) else prompts,
-            params=params_to_proto(params, sampling),
-            session_id=session_id,
-        )
+        request = pb.GenerateReplyRequest(params=params_to_proto(params, sampling))
+        put(request, deployment_id=deployment_id, prompts=prompts, session_id=session_id)
         return replies_from_proto(await self._connection.unary(_GENERATE, request, timeout=timeout))
 
     def generate_stream(
@@ -157,10 +157,6 @@ class AsyncInference:
         **sampling: Unpack[SamplingKeywords],
     ) -> AsyncReplyStream:
         """The reply of a language model, as it comes. The call begins at once; arguments as in `generate`."""
-        request = pb.GenerateReplyStreamRequest(
-            deployment_id=deployment_id,
-            prompt=prompt,
-            params=params_to_proto(params, sampling),
-            session_id=session_id,
-        )
+        request = pb.GenerateReplyStreamRequest(params=params_to_proto(params, sampling))
+        put(request, deployment_id=deployment_id, prompt=prompt, session_id=session_id)
         return AsyncReplyStream(self._connection.stream(_GENERATE_STREAM, request, timeout=timeout), prompt)

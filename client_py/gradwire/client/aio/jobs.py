@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gradwire.client._convert.enums import enum_to_proto
 from gradwire.client._convert.jobs import create_to_proto, job_from_proto, job_id
 from gradwire.client._convert.operation import fresh
 from gradwire.client._convert.times import moment
+from gradwire.client._core.arguments import given, items
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.rpc import Rpc
 from gradwire.client.aio.leases import LeaseKeeper
@@ -64,6 +65,8 @@ class AsyncJobs:
         """
         if training is None and sampling is None and log_prob is None:
             raise ValueError("there is nothing to create; give training=, sampling= or log_prob= ({} for defaults)")
+        if not (on_progress is None or callable(on_progress)):
+            raise TypeError(f"on_progress is {given(on_progress)}; it takes a function of a JobProgress")
         request = create_to_proto(training, sampling, log_prob, lease_s, fresh(request_id))
 
         async def attempt(remaining: float | None) -> CreatedJobs:
@@ -113,7 +116,8 @@ class AsyncJobs:
 
     async def heartbeat(self, jobs: JobRef | Sequence[JobRef], *, timeout: float | None = None) -> tuple[Lease, ...]:
         """Renews the leases of jobs by hand; `create(lease_s=...)` does it by itself."""
-        ids = [job_id(job) for job in (jobs if isinstance(jobs, Sequence) else [jobs])]
+        several = items(jobs, "jobs", "a Job or its id, or a list of such") if isinstance(jobs, Iterable) else [jobs]
+        ids = [job_id(job, "jobs") for job in several]
         response = await self._connection.unary(_HEARTBEAT, pb.HeartbeatRequest(job_ids=ids), timeout=timeout)
         return tuple(Lease(lease.job_id, moment(lease, "expires_at")) for lease in response.leases)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gradwire.client._convert.enums import enum_to_proto
 from gradwire.client._convert.jobs import job_id
+from gradwire.client._convert.messages import put
 from gradwire.client._convert.operation import fresh
 from gradwire.client._convert.rollouts import (
     StepRewards,
@@ -18,7 +19,7 @@ from gradwire.client._convert.rollouts import (
     rollout_id,
     rollout_ids,
     row_from_proto,
-    spec_to_proto,
+    specs_to_proto,
     step_rewards_to_proto,
 )
 from gradwire.client._convert.times import duration
@@ -88,13 +89,21 @@ class AsyncRollouts:
         TimeoutError as timeout, cancellation as cancelled, any other exception as env_error; once `max_calls` or
         `max_sampled_tokens` has refused a call, as truncated.
         """
-        spec = RolloutSpec(
-            task_id, group_id, sample_index, group_size, timeout_s, max_calls, max_sampled_tokens, labels or {}
+        spec = put(
+            pb.RolloutSpec(timeout=duration(timeout_s, "timeout_s")),
+            task_id=task_id,
+            group_id=group_id,
+            sample_index=sample_index,
+            group_size=group_size,
+            max_calls=max_calls,
+            max_sampled_tokens=max_sampled_tokens,
+            labels=labels,
         )
-        name = fresh(request_id)
+        request = put(pb.OpenRolloutsRequest(job_id=job_id(job), rollouts=[spec]), request_id=fresh(request_id))
+        self._connection.deadline(timeout)  # a wrong one is told now, as all else is
 
         async def begin() -> tuple[Rollout, str]:
-            (rollout,) = await self.open_many([spec], job=job, request_id=name, timeout=timeout)
+            (rollout,) = await self._opened(request, timeout)
             url = (await self._admin.get_capabilities(timeout=timeout)).http_url
             return rollout, url + rollout.base_path if url else ""
 
@@ -112,23 +121,25 @@ class AsyncRollouts:
 
         ResourceExhaustedError when the server keeps as many as it may: collect, and discard.
         """
-        request = pb.OpenRolloutsRequest(
-            job_id=job_id(job), rollouts=map(spec_to_proto, specs), request_id=fresh(request_id)
-        )
+        request = pb.OpenRolloutsRequest(job_id=job_id(job), rollouts=specs_to_proto(specs))
+        return await self._opened(put(request, request_id=fresh(request_id)), timeout)
+
+    async def _opened(self, request: pb.OpenRolloutsRequest, timeout: float | None) -> tuple[Rollout, ...]:
         return tuple(map(rollout_from_proto, (await self._connection.unary(_OPEN, request, timeout=timeout)).rollouts))
 
     async def base_url(self, rollout: RolloutRef, *, timeout: float | None = None) -> str:
         """The address for OpenAI clients. RuntimeError from a server without an HTTP door."""
+        name = rollout_id(rollout)
         url = (await self._admin.get_capabilities(timeout=timeout)).http_url
         if not url:
             raise RuntimeError(NO_HTTP_DOOR)
-        return f"{url}/rollouts/{rollout_id(rollout)}/v1"
+        return f"{url}/rollouts/{name}/v1"
 
     async def get(
         self, rollout: RolloutRef, *, with_tokens: bool = False, timeout: float | None = None
     ) -> RolloutDetails:
         """A rollout as it is now, and its calls; `with_tokens` also their token ids and log-probs."""
-        request = pb.GetRolloutRequest(rollout_id=rollout_id(rollout), with_tokens=with_tokens)
+        request = put(pb.GetRolloutRequest(rollout_id=rollout_id(rollout)), with_tokens=with_tokens)
         response = await self._connection.unary(_GET, request, timeout=timeout)
         return RolloutDetails(rollout_from_proto(response.rollout), tuple(map(call_from_proto, response.calls)))
 
@@ -144,7 +155,7 @@ class AsyncRollouts:
         Ends when all that were named have ended; otherwise, without a `timeout`, it follows without end.
         ResourceExhaustedError (TOO_MANY_STREAMS) when the caller's tenant has a quarter of the service's places.
         """
-        request = pb.WatchRolloutsRequest(rollout_ids=rollout_ids(rollouts), group_id=group_id)
+        request = put(pb.WatchRolloutsRequest(rollout_ids=rollout_ids(rollouts)), group_id=group_id)
         limit = math.inf if timeout is None else timeout
         return AsyncRolloutWatch(self._connection.stream(_WATCH, request, timeout=limit))
 
@@ -169,8 +180,8 @@ class AsyncRollouts:
             outcome=enum_to_proto(pb.RolloutOutcome, outcome, "outcome"),
             reward=None if reward is None else reward_to_proto(reward),
             step_rewards=step_rewards_to_proto(step_rewards),
-            reason=reason,
         )
+        put(request, reason=reason)
         return rollout_from_proto((await self._connection.unary(_FINISH, request, timeout=timeout)).rollout)
 
     async def collect(
@@ -197,18 +208,21 @@ class AsyncRollouts:
         `watch`.
         """
         request = pb.CollectRolloutsRequest(
-            rollout_ids=rollout_ids(rollouts),
+            rollout_ids=rollout_ids(rollouts), wait=duration(0.0 if wait_s is None else wait_s, "wait_s")
+        )
+        put(
+            request,
             group_ids=group_ids,
             whole_groups=whole_groups,
             max_rollouts=max_rollouts,
             min_rollouts=min_rollouts,
-            wait=duration(wait_s, "wait_s"),
             include_retried=include_retried,
             include_abandoned=include_abandoned,
             request_id=fresh(request_id),
         )
         limit = self._connection.deadline(timeout)
-        patience = math.inf if limit is None else max(limit, wait_s + _GRACE_S) if timeout is None else limit
+        longer = request.wait.seconds + _GRACE_S
+        patience = math.inf if limit is None else max(limit, longer) if timeout is None else limit
 
         async def attempt(remaining: float | None) -> tuple[CollectedRollout, ...]:
             return await self._collected(request, math.inf if remaining is None else remaining)
@@ -228,7 +242,7 @@ class AsyncRollouts:
         self, rollouts: RolloutRef | Sequence[RolloutRef], *, reason: str = "", timeout: float | None = None
     ) -> tuple[Rollout, ...]:
         """Ends rollouts as cancelled, all or none; those that have ended stay as they are."""
-        request = pb.CancelRolloutsRequest(rollout_ids=rollout_ids(rollouts), reason=reason)
+        request = put(pb.CancelRolloutsRequest(rollout_ids=rollout_ids(rollouts)), reason=reason)
         response = await self._connection.unary(_CANCEL, request, timeout=timeout)
         return tuple(map(rollout_from_proto, response.rollouts))
 
@@ -240,5 +254,5 @@ class AsyncRollouts:
         timeout: float | None = None,
     ) -> int:
         """Forgets rollouts, with `collected` all that were collected; how many. Unknown ones are passed over."""
-        request = pb.DiscardRolloutsRequest(rollout_ids=rollout_ids(rollouts), collected=collected)
+        request = put(pb.DiscardRolloutsRequest(rollout_ids=rollout_ids(rollouts)), collected=collected)
         return (await self._connection.unary(_DISCARD, request, timeout=timeout)).num_discarded

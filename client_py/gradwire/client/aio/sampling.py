@@ -130,14 +130,8 @@ class AsyncSampling:
         sampling job, and `min_weight_version` is as there. Log-probs are at temperature 1; the first token of all,
         which follows nothing, has NaN.
         """
-        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 0:
-            raise ValueError(f"top_k is {top_k!r}; it is a whole number of at least 0")
-        request = pb.LogProbsRequest(
-            job_id=job_id(job),
-            items=score_items_to_proto(prompts, completions),
-            top_k=top_k,
-        )
-        put(request, adapter=adapter, min_weight_version=min_weight_version)
+        request = pb.LogProbsRequest(job_id=job_id(job), items=score_items_to_proto(prompts, completions))
+        put(request, top_k=top_k, adapter=adapter, min_weight_version=min_weight_version)
         return tuple(scores_from_proto(await self._connection.unary(_LOG_PROBS, request, timeout=timeout)))
 
     async def sleep(self, level: int = 1, *, job: JobRef | None = None, timeout: float | None = None) -> MemoryChange:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gradwire.client._convert.enums import enum_to_proto
 from gradwire.client._convert.jobs import job_id
-from gradwire.client._convert.messages import put
+from gradwire.client._convert.messages import put, put_field
 from gradwire.client._convert.operation import operation
 from gradwire.client._convert.sampling import memory_from_proto
 from gradwire.client._convert.training import (
@@ -166,7 +166,7 @@ class AsyncTraining:
     ) -> LoadResult:
         """Goes on from a checkpoint (or its name). Accumulated gradients are dropped. Applied once."""
         request = pb.LoadCheckpointRequest(job_id=job_id(job), operation=operation(request_id, sequence_number))
-        put(request, name=checkpoint.name if isinstance(checkpoint, Checkpoint) else checkpoint)
+        put_field(request, "name", checkpoint.name if isinstance(checkpoint, Checkpoint) else checkpoint, "checkpoint")
         return load_from_proto(await self._connection.unary(_LOAD, request, timeout=timeout))
 
     async def list_checkpoints(

@@ -17,6 +17,7 @@ from gradwire.client._convert.weights import (
     pieces,
     sync_from_proto,
 )
+from gradwire.client._core.arguments import check
 from gradwire.client._core.connection import OFFLOAD_BYTES, Connection, offload
 from gradwire.client._core.rpc import Rpc
 from gradwire.client.types.jobs import JobRef
@@ -33,7 +34,7 @@ from gradwire.client.types.weights import (
     WeightTransport,
     WeightVersion,
 )
-from gradwire.v1 import sampling_pb2, tensor_pb2
+from gradwire.v1 import sampling_pb2
 from gradwire.v1 import weight_pb2 as pb
 
 _SERVICE = "/gradwire.v1.WeightService/"
@@ -48,6 +49,7 @@ _UNLOAD = Rpc(_SERVICE + "UnloadAdapter", pb.UnloadAdapterRequest, pb.UnloadAdap
 _NORM = Rpc(_SERVICE + "GetNorm", pb.GetNormRequest, pb.GetNormResponse, repeatable=True)
 _CHECKSUMS = Rpc(_SERVICE + "GetChecksums", pb.GetChecksumsRequest, pb.GetChecksumsResponse, repeatable=True)
 _VERSION = Rpc(_SERVICE + "GetVersion", pb.GetVersionRequest, pb.GetVersionResponse, repeatable=True)
+_BY_NAME = "a dict of arrays by name"
 
 
 class AsyncWeights:
@@ -87,9 +89,9 @@ class AsyncWeights:
         the adapter added, which any sampler takes.
         """
         request = pb.SyncRequest(
-            training_job_id=job_id(training_job),
-            sampling_job_id=job_id(sampling_job),
-            log_prob_job_id=job_id(log_prob_job),
+            training_job_id=job_id(training_job, "training_job"),
+            sampling_job_id=job_id(sampling_job, "sampling_job"),
+            log_prob_job_id=job_id(log_prob_job, "log_prob_job"),
             operation=operation(request_id, sequence_number),
             in_flight=enum_to_proto(sampling_pb2.InFlightPolicy, in_flight, "in_flight"),
             transport=enum_to_proto(pb.WeightTransport, transport, "transport"),
@@ -112,6 +114,8 @@ class AsyncWeights:
         `weight_version` is above the job's, and `in_flight` as in `sync`. Begins, transfers and commits with
         checksums; whatever fails on the way aborts the update. `timeout` is each part's own.
         """
+        check(tensors, "tensors", Mapping, _BY_NAME)
+        enum_to_proto(sampling_pb2.InFlightPolicy, in_flight, "in_flight")  # a wrong one is told before all is sent
         begun = await self.begin_update(
             tensors, weight_version, sampling_job=sampling_job, log_prob_job=log_prob_job, timeout=timeout
         )
@@ -140,12 +144,12 @@ class AsyncWeights:
         """
         specs = await offload(lambda: manifest_to_proto(manifest), OFFLOAD_BYTES + 1)
         request = pb.BeginUpdateRequest(
-            sampling_job_id=job_id(sampling_job),
-            log_prob_job_id=job_id(log_prob_job),
+            sampling_job_id=job_id(sampling_job, "sampling_job"),
+            log_prob_job_id=job_id(log_prob_job, "log_prob_job"),
             manifest=specs,
-            weight_version=weight_version,
             timeout=duration(idle_timeout_s, "idle_timeout_s"),
         )
+        put(request, weight_version=weight_version)
         response = await self._connection.unary(_BEGIN, request, timeout=timeout)
         return UpdateBegun(response.update_id, response.total_bytes)
 
@@ -153,7 +157,11 @@ class AsyncWeights:
         self, update_id: str, tensors: Mapping[str, Any], *, timeout: float | None = None
     ) -> TransferProgress:
         """Sends tensors of an update, by name, in pieces of 1 MiB. May be called for some tensors at a time."""
-        response = await self._connection.upload(_TRANSFER, lambda: pieces(update_id, tensors), timeout=timeout)
+        check(tensors, "tensors", Mapping, _BY_NAME)
+        if not tensors:
+            raise ValueError(f"tensors is empty; it takes {_BY_NAME}")
+        first = put(pb.TransferUpdateRequest(), update_id=update_id)
+        response = await self._connection.upload(_TRANSFER, lambda: pieces(first.update_id, tensors), timeout=timeout)
         return TransferProgress(response.received_bytes, response.complete_tensors)
 
     async def commit_update(
@@ -161,18 +169,18 @@ class AsyncWeights:
     ) -> CommitResult:
         """Puts an update into effect, the reset of the prefix cache included. `in_flight` as in `sync`."""
         policy = enum_to_proto(sampling_pb2.InFlightPolicy, in_flight, "in_flight")
-        request = pb.CommitUpdateRequest(update_id=update_id, in_flight=policy)
+        request = put(pb.CommitUpdateRequest(in_flight=policy), update_id=update_id)
         return commit_from_proto(await self._connection.unary(_COMMIT, request, timeout=timeout))
 
     async def abort_update(self, update_id: str, *, timeout: float | None = None) -> None:
         """Gives an update up. Always allowed, any number of times."""
-        await self._connection.unary(_ABORT, pb.AbortUpdateRequest(update_id=update_id), timeout=timeout)
+        await self._connection.unary(_ABORT, put(pb.AbortUpdateRequest(), update_id=update_id), timeout=timeout)
 
     async def unload_adapter(
         self, adapter: str = "default", *, sampling_job: JobRef | None = None, timeout: float | None = None
     ) -> None:
         """Takes an adapter out of a sampler. Its requests end with finish reason abort; its slot is free."""
-        request = pb.UnloadAdapterRequest(sampling_job_id=job_id(sampling_job), adapter=adapter)
+        request = put(pb.UnloadAdapterRequest(sampling_job_id=job_id(sampling_job, "sampling_job")), adapter=adapter)
         await self._connection.unary(_UNLOAD, request, timeout=timeout)
 
     async def get_norm(
@@ -182,7 +190,7 @@ class AsyncWeights:
 
         Of a LoRA job, its adapter's. `adapter` is one of a sampling job, as in `sampling.generate`.
         """
-        request = pb.GetNormRequest(job_id=job_id(job), adapter=adapter)
+        request = put(pb.GetNormRequest(job_id=job_id(job)), adapter=adapter)
         response = await self._connection.unary(_NORM, request, timeout=timeout)
         return WeightNorm(response.norm, response.weight_version)
 
@@ -200,9 +208,7 @@ class AsyncWeights:
         Of a LoRA job, its adapter's, or `merged` the whole model's with the adapter added. `adapter` is one of a
         sampling job, as in `sampling.generate`.
         """
-        request = pb.GetChecksumsRequest(
-            job_id=job_id(job), dtype=enum_to_proto(tensor_pb2.DataType, dtype, "dtype"), adapter=adapter, merged=merged
-        )
+        request = put(pb.GetChecksumsRequest(job_id=job_id(job)), dtype=dtype, adapter=adapter, merged=merged)
         return checksums_from_proto(await self._connection.unary(_CHECKSUMS, request, timeout=timeout))
 
     async def get_version(
@@ -212,6 +218,6 @@ class AsyncWeights:
 
         `adapter` is one of a sampling job, as in `sampling.generate`.
         """
-        request = pb.GetVersionRequest(job_id=job_id(job), adapter=adapter)
+        request = put(pb.GetVersionRequest(job_id=job_id(job)), adapter=adapter)
         response = await self._connection.unary(_VERSION, request, timeout=timeout)
         return WeightVersion(response.weight_version, moment(response, "since"))
