@@ -10,13 +10,12 @@ class Originals:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._version = client.weights.get_version().weight_version
+        self._version = client.weights.get_version()
         self._checksums = client.weights.get_checksums().checksums
 
     def put_back(self) -> None:
         """Undo the syncs of a test: the same weights again, as a newer version."""
-        version = self._client.weights.get_version().weight_version
-        if version == self._version:
+        if self._client.weights.get_version() == self._version:  # the moment of the last sync, too
             return
         if self._client.weights.get_checksums().checksums != self._checksums:
             fresh = self._client.jobs.create(training={"threads": 1}).training
@@ -24,7 +23,7 @@ class Originals:
             sync_originals(self._client, fresh)
             self._client.jobs.destroy(fresh)
             assert self._client.weights.get_checksums().checksums == self._checksums
-        self._version = self._client.weights.get_version().weight_version
+        self._version = self._client.weights.get_version()
 
 
 def sync_originals(client: Client, fresh: Job) -> None:
