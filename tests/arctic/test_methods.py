@@ -128,7 +128,7 @@ async def test_bad_calls_name_what_is_wrong(client: ArcticRLClient) -> None:
         await client.generate(["x"], {"max_token": 3})
     with pytest.raises(ValueError, match="empty text"):
         await client.generate(prompts=["fine", ""])
-    with pytest.raises(ValueError, match="no prompts"):
+    with pytest.raises(ValueError, match="prompts is empty"):
         await client.generate(prompts=[])
 
 
