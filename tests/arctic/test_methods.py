@@ -128,6 +128,14 @@ async def test_bad_calls_name_what_is_wrong(client: ArcticRLClient) -> None:
         await client.generate(["x"], {"max_token": 3})
     with pytest.raises(ValueError, match="empty text"):
         await client.generate(prompts=["fine", ""])
+    with pytest.raises(TypeError, match=r"^lr is 'x' \(str\); it takes a number$"):
+        await client.step("x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^checkpoint is 5 \(int\)"):
+        await client.load_checkpoint(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^tags is 5 \(int\); it takes a list of"):
+        await client.wake_inference(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^low_memory is 'x' \(str\); it takes True or False$"):
+        await client.sync_weights(low_memory="x")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="prompts is empty"):
         await client.generate(prompts=[])
 

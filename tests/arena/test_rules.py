@@ -150,6 +150,46 @@ def test_prompts_and_session_ids_are_checked(fake: FakeAgent) -> None:
         assert [r.session_id for r in fake.requests["DeleteSession"]] == ["s1", "a/../../x?y=1"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "call", "complaint"),
+    [
+        ("llm", lambda agent: agent.generate(5), r"prompts is 5 \(int\); it takes text or a list of such$"),
+        (
+            "llm",
+            lambda agent: agent.generate("hi", params="x"),
+            r"params is 'x' \(str\); it takes an LLMParams or a dict$",
+        ),
+        ("llm", lambda agent: next(agent.generate_stream("hi", params=5)), r"params is 5 \(int\)"),
+        ("llm", lambda agent: agent.generate("hi", timeout="x"), r"timeout is 'x' \(str\); it is in seconds"),
+        ("llm", lambda agent: agent.list_sessions(limit="x"), r"limit is 'x' \(str\); it takes a whole number"),
+        ("rl", lambda agent: agent.get_action([1.0], info=5), r"info is 5 \(int\); it takes a dict"),
+        ("rl", lambda agent: agent.get_action([1.0], seed="x"), r"seed is 'x' \(str\); it takes a whole number$"),
+        ("rl", lambda agent: agent.get_action([1.0], batched="x"), r"batched is 'x' \(str\); it takes True or False$"),
+        ("supervised", lambda agent: agent.predict([1.0], batched="x"), r"batched is 'x' \(str\)"),
+    ],
+)
+def test_an_argument_of_a_wrong_type(fake: FakeAgent, kind: str, call: Any, complaint: str) -> None:
+    with agent_of(fake, kind) as agent:
+        refused(lambda: call(agent), 0, complaint)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"endpoint": 5}, r"endpoint is 5 \(int\); it takes text, such as grpc://"),
+        ({"deployment": 5}, r"deployment is 5 \(int\)"),
+        ({"api_key": b"secret"}, "api_key is of type bytes; it takes text"),
+        ({"org_key": "o", "external_user_id": 5}, "external_user_id is of type int; it takes text"),
+        ({"timeout": "x"}, r"timeout is 'x' \(str\)"),
+        ({"retry": 3}, r"retry is 3 \(int\); it takes a RetryConfig"),
+    ],
+)
+def test_what_an_agent_is_made_with(arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((ArenaInferenceError, ArenaAuthError), match=complaint) as caught:
+        AsyncAgent(**{"endpoint": "grpc://127.0.0.1:1/NAME", **arguments})
+    assert "secret" not in str(caught.value)
+
+
 def test_what_parameters_become(fake: FakeAgent) -> None:
     own = LLMParams(max_new_tokens=7, top_k=3)
     with agent_of(fake, "llm", generate_params=own) as agent:

@@ -174,6 +174,7 @@ async def test_a_misspelt_keyword_of_a_call(client: AsyncClient) -> None:
         (lambda c: c.training.fwd_no_grad(1, {"input_ids": [[1, 2]]}, temperature="x"), r"^temperature is 'x' \(str\)"),
         (lambda c: c.sampling.generate("hi", priority="x"), r"^priority is 'x' \(str\); it takes a whole number$"),
         (lambda c: c.sampling.log_probs("hi", 5), r"^completions is 5 \(int\)"),
+        (lambda c: c.sampling.log_probs(["hi"], {"a": 1}), r"^completions is \{'a': 1\} \(dict\)"),
         (lambda c: c.sampling.sleep("x"), r"^level is 'x' \(str\); it takes a whole number$"),
         (lambda c: c.weights.sync(1, verify="x"), r"^verify is 'x' \(str\); it takes True or False$"),
         (lambda c: c.sampling.generate("hi", timeout="x"), r"^timeout is 'x'"),

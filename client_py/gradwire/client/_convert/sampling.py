@@ -11,6 +11,7 @@ from gradwire.client._convert.messages import as_mapping, fill, put_field, read
 from gradwire.client._convert.prompts import encodable, is_one_prompt, prompts_to_proto
 from gradwire.client._convert.tensors import float32_from_bytes, int32_from_bytes, token_bytes
 from gradwire.client._core.arguments import given as shown
+from gradwire.client._core.arguments import items as several
 from gradwire.client.types.sampling import (
     Completion,
     FinishReason,
@@ -79,9 +80,9 @@ def score_items_to_proto(prompts: Any, completions: Any) -> list[sampling_pb2.Sc
         return items
     if not hasattr(completions, "__len__"):
         raise TypeError(f"completions is {shown(completions)}; it takes text, token ids, or a list with one a prompt")
-    given: Sequence[Any] = (
-        [completions] if one and (len(completions) == 0 or is_one_prompt(completions, "completions")) else completions
-    )
+    alone = one and (len(completions) == 0 or is_one_prompt(completions, "completions"))
+    wants = "a list with one a prompt, each text or token ids"
+    given: Sequence[Any] = [completions] if alone else several(completions, "completions", wants)
     if len(given) != len(items):
         raise ValueError(f"there are {len(items)} prompts and {len(given)} completions; give one a prompt")
     for number, (item, completion) in enumerate(zip(items, given, strict=True)):

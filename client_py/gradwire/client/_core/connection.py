@@ -230,8 +230,11 @@ async def offload(work: Callable[[], T], size: int) -> T:
     return await asyncio.to_thread(work) if size > OFFLOAD_BYTES else work()
 
 
-def check_timeout(timeout: float | None) -> float | None:
-    """`timeout` itself; ValueError unless it is None or above 0 (infinity means no limit), TypeError for no number."""
+def check_timeout(timeout: float | None, where: str = "timeout") -> float | None:
+    """`timeout` itself, which errors call `where`.
+
+    ValueError unless it is None or above 0 (infinity means no limit), TypeError for no number.
+    """
     if timeout is None:
         return None
     try:
@@ -240,4 +243,4 @@ def check_timeout(timeout: float | None) -> float | None:
         kind = TypeError if isinstance(timeout, bool) else ValueError
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         kind = ValueError if isinstance(error, OverflowError) else TypeError
-    raise kind(f"timeout is {given(timeout)}; it is in seconds and above 0 (math.inf for no limit)")
+    raise kind(f"{where} is {given(timeout)}; it is in seconds and above 0 (math.inf for no limit)")

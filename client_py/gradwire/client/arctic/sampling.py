@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from gradwire.client._convert.nearest import check_names
+from gradwire.client._core.arguments import check, items
 from gradwire.client.arctic.base import ArcticRLBase
 from gradwire.client.arctic.results import (
     Result,
@@ -94,6 +96,8 @@ class ArcticRLSampling(ArcticRLBase):
         weight_version, size_bytes, num_tensors, transport, export_s, pause_s, total_s}.
         """
         job, target = self.training_job_id, self.sampling_job_id
+        check(cuda_ipc, "cuda_ipc", (bool, int, NoneType), "True or False")
+        check(low_memory, "low_memory", (bool, int, NoneType), "True or False")
         transport = "cuda_ipc" if cuda_ipc or self._config.cuda_ipc else None
         sampling, weights = self._client.sampling, self._client.weights
         await self._run(sampling.wake("weights", job=target))
@@ -139,7 +143,8 @@ class ArcticRLSampling(ArcticRLBase):
 
         Returns as there; `status` is "ready", "weights_ready" or "already_ready".
         """
-        chosen = [tags] if isinstance(tags, str) else list(_TAGS if tags is None else tags)
+        given = _TAGS if tags is None else tags
+        chosen = [given] if isinstance(given, str) else items(given, "tags", f"a list of {', '.join(_TAGS)}")
         check_names("tags", chosen, _TAGS)
         if not chosen:
             raise ValueError(f"tags is empty; it is None for all, or some of {', '.join(_TAGS)}")

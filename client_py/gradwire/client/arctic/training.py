@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
+from numbers import Real
+from types import NoneType
 from typing import Any
 
 from gradwire.client._convert.nearest import unknown_name
+from gradwire.client._core.arguments import check
 from gradwire.client.arctic.base import ArcticRLBase, ArcticRLWarning
 from gradwire.client.arctic.batch import decode_batch
 from gradwire.client.arctic.processing import decode_processing, loss_call
@@ -99,6 +102,7 @@ class ArcticRLTraining(ArcticRLBase):
         grad_norm, step, ...}, batch: {}, weight_version}.
         """
         job = self.training_job_id
+        check(lr, "lr", (Real, NoneType), "a number")
         found = await self._run(self._client.training.step(job, learning_rate=lr, max_grad_norm=max_grad_norm))
         return step_result(job, found)
 
@@ -117,6 +121,7 @@ class ArcticRLTraining(ArcticRLBase):
         Returns {job_id, global_step, name, path, weight_version}. NotFoundError when there is no such checkpoint.
         """
         job = self.training_job_id
+        check(checkpoint, "checkpoint", (str, Mapping), "a name, a path, or what save_checkpoint returned")
         name = checkpoint if isinstance(checkpoint, str) else str(checkpoint.get("name", ""))
         if "/" in name:
             known = {found.path: found.name for found in await self._run(self._client.training.list_checkpoints())}
@@ -132,7 +137,7 @@ class ArcticRLTraining(ArcticRLBase):
         for all workers. `status` is "offloaded", "offloaded_non_lp", "offloaded_lp" or "already_offloaded".
         """
         job = self.training_job_id
-        if mode not in _OFFLOADED:
+        if not isinstance(mode, str) or mode not in _OFFLOADED:
             raise ValueError(unknown_name("mode", mode, _OFFLOADED))
         began = time.monotonic()
         found = await self._run(self._client.training.sleep(job, mode))

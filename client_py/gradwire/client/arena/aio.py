@@ -87,7 +87,7 @@ class AsyncAgent:
         self._probing = asyncio.Lock()
         self.metadata: StatusResponse | None = None
         """The deployment's metadata; None until it has been fetched."""
-        self.generate_params = generate_params or LLMParams()
+        self.generate_params = LLMParams() if generate_params is None else generate_params
         """Sampling parameters of calls that set none of their own."""
 
     async def status(self, *, refresh: bool = False, timeout: float | None = None) -> StatusResponse:

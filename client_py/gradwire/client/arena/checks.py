@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from gradwire.client._core.arguments import given, items
 from gradwire.client.arena.errors import ArenaInferenceError
 from gradwire.client.arena.models import AgentInfo
 from gradwire.client.arena.types import without_nothing
@@ -29,13 +30,13 @@ def check_modality(agent: AgentInfo | None, wanted: Modality) -> None:
 
 def check_prompts(prompts: Any) -> list[str]:
     """One prompt or several, none of them blank."""
-    given = [prompts] if isinstance(prompts, str) else list(prompts)
-    if not given:
+    several = [prompts] if isinstance(prompts, str) else items(prompts, "prompts", "text or a list of such")
+    if not several:
         raise ArenaInferenceError("At least one prompt is required.")
-    for index, prompt in enumerate(given):
+    for index, prompt in enumerate(several):
         if not isinstance(prompt, str) or not prompt.strip():
             raise ArenaInferenceError(f"Prompt at index {index} is empty.")
-    return given
+    return several
 
 
 def check_session_id(session_id: Any) -> str:
@@ -52,6 +53,8 @@ def action_inputs(
 
     Of several agents all are dicts by agent id; an agent with None, or left out, has no mask and is not dictated to.
     """
+    if not isinstance(info, Mapping | None):
+        raise ArenaInferenceError(f"info is {given(info)}; it takes a dict, such as {{'action_mask': ...}}")
     facts = info or {}
     mask = facts.get("action_mask")
     dictated = facts.get("env_defined_actions") if env_defined_actions is None else env_defined_actions

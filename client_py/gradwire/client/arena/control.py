@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
+from gradwire.client._core.arguments import check, given
+from gradwire.client._core.connection import check_timeout
 from gradwire.client.arena.agent import Agent
 from gradwire.client.arena.credentials import find_credential
 from gradwire.client.arena.endpoint import server_url
@@ -44,6 +46,7 @@ class ArenaClient:
         self._timeout = request_timeout
         self._tls = tls
         with arena_errors():
+            check_timeout(request_timeout, "request_timeout")
             self._base = server_url(base_url or os.environ.get("ARENA_BASE_URL"))
             self._client = Client(
                 self._base,
@@ -111,6 +114,8 @@ class ArenaClient:
             raise ArenaValidationError(f"memory_scope is {memory_scope!r}; it is 'user' or 'organization'")
         if checkpoint is not None and (scope or system_prompt or params or job is not None or follow is not None):
             raise ArenaValidationError("memory_scope, job, follow, system_prompt and params are of language models")
+        if not isinstance(checkpoint, str | None):
+            raise ArenaValidationError(f"checkpoint is {given(checkpoint)}; it takes text")
         if checkpoint is None and deterministic is not None:
             raise ArenaValidationError("deterministic is of policies; name their bundle as checkpoint=")
         deployments = self._client.deployments
@@ -139,8 +144,10 @@ class ArenaClient:
         if project_name is not None:
             raise ArenaValidationError("project_name: this server knows no projects; leave it out")
         with arena_errors():
+            check(name, "name", (str, NoneType), "text")
+            check(experiment_name, "experiment_name", (str, NoneType), "text")
             found = self._client.deployments.list()
-        wanted = {given for given in (name, experiment_name) if given is not None}
+        wanted = {named for named in (name, experiment_name) if named is not None}
         return [self._row(deployment) for deployment in found if wanted <= {deployment.deployment_id}]
 
     def close(self) -> None:
@@ -195,6 +202,8 @@ def deploy_agent(
 
 
 def _named(name: str) -> str:
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str):
+        raise ArenaValidationError(f"the deployment's name is {given(name)}; it takes text")
+    if not name.strip():
         raise ArenaValidationError("the deployment's name is empty")
     return name.strip()

@@ -36,6 +36,10 @@ def find_credential(api_key: str | None, org_key: str | None, external_user_id: 
     An organisation's key and an external user come together or not at all, else ArenaAuthError. They are taken
     before an `api_key`, except that one given here comes before a pair that only the environment has.
     """
+    keys = {"api_key": api_key, "org_key": org_key, "external_user_id": external_user_id}
+    for name, value in keys.items():
+        if not isinstance(value, str | None):
+            raise ArenaAuthError(f"{name} is of type {type(value).__name__}; it takes text.")
     if api_key and not org_key and not external_user_id:
         return Credential(api_key)
     org_key = org_key or os.environ.get("ARENA_ORG_KEY") or None

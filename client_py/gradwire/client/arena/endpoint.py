@@ -6,9 +6,11 @@ Knows: `grpc://host:port/NAME` and its kin. Does not know: connections.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import NoneType
 from urllib.parse import unquote
 
 from gradwire.client._core.address import parse_address
+from gradwire.client._core.arguments import check
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ def parse_endpoint(endpoint: str, deployment: str = "") -> Place:
     Of a longer path the last part is the name, so that the base URL of Arena's HTTP door is an endpoint too.
     ValueError, without the text where it may hold a secret.
     """
+    check(endpoint, "endpoint", str, "text, such as grpc://HOST:PORT/DEPLOYMENT")
+    check(deployment, "deployment", str, "text")
     text = endpoint.strip()
     scheme, separator, rest = text.partition("://")
     if scheme == "unix" or text.startswith("unix:"):
@@ -48,5 +52,6 @@ def parse_endpoint(endpoint: str, deployment: str = "") -> Place:
 
 def server_url(address: str | None) -> str:
     """A server's address with its scheme and port; default as `AsyncClient` has it. ValueError as it raises."""
+    check(address, "base_url", (str, NoneType), "text, such as grpc://HOST:PORT")
     found = parse_address(address)
     return found.shown if found.http or found.unix else f"{'grpcs' if found.tls else 'grpc'}://{found.shown}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from types import NoneType
 from typing import Any
 
 from gradwire.client._convert.nearest import check_names
+from gradwire.client._core.arguments import check
 from gradwire.client.arena.models import LLMParams
 from gradwire.client.types.sampling import SamplingParams
 
@@ -19,6 +21,8 @@ def sampling_params(base: LLMParams, override: LLMParams | Mapping[str, Any] | N
 
     TypeError names the key nearest to an unknown one, and two keys of one meaning.
     """
+    check(base, "generate_params", LLMParams, "an LLMParams")
+    check(override, "params", (LLMParams, Mapping, NoneType), "an LLMParams or a dict")
     given = override.model_dump(exclude_unset=True) if isinstance(override, LLMParams) else dict(override or {})
     check_names("params key", given, _OTHERS | set(LLMParams.model_fields), TypeError)
     if {"max_tokens", "max_new_tokens"} <= given.keys():
