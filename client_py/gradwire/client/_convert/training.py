@@ -95,7 +95,7 @@ def _put(message: training_pb2.TrainingBatch, name: str, value: Any, layout: Lay
         return
     if name == "attention_mask" and layout.offsets is not None:
         raise ValueError(f"{where} goes only with padded [B, S] columns; rows of differing lengths have no padding")
-    if name == "advantages" and not is_ragged(value) and np.ndim(value) == 1:
+    if name == "advantages" and not is_ragged(value) and _dimensions(value, where) == 1:
         array, own = _spread(as_float32(value, where), layout), layout
     else:
         array, own = _column(value, name)
@@ -112,19 +112,30 @@ def is_ragged(value: Any) -> bool:
     """A list of rows, not one array: rows may differ in length."""
     if isinstance(value, np.ndarray):
         return value.dtype == object
-    return not is_torch(value) and isinstance(value, list | tuple) and bool(value) and np.ndim(value[0]) > 0
+    return not is_torch(value) and isinstance(value, list | tuple) and bool(value) and _is_row(value[0])
+
+
+def _dimensions(value: Any, where: str) -> int:
+    return int(value.ndim if hasattr(value, "ndim") else elements(value, where).array.ndim)
+
+
+def _is_row(value: Any) -> bool:
+    # Said without making an array of it, which may not be possible: that is told when it is made, with its place.
+    if hasattr(value, "ndim"):
+        return bool(value.ndim > 0)
+    return hasattr(value, "__len__") and not isinstance(value, str | bytes)
 
 
 def _column(value: Any, name: str) -> tuple[Array, Layout]:
     where = f"batch.{name}"
     if not is_ragged(value):
-        array = _typed(value, name)
+        array = _typed(value, name, where)
         if array.ndim != 2:
             raise ValueError(
                 f"{where} has shape {list(array.shape)}; give [rows, width], or a list of one-dimensional rows"
             )
         return array, Layout(array.shape, None)
-    rows = [_typed(row, name) for row in value]
+    rows = [_typed(row, name, f"{where}[{number}]") for number, row in enumerate(value)]
     for number, row in enumerate(rows):
         if row.ndim != 1:
             raise ValueError(f"{where}[{number}] has shape {list(row.shape)}; a row has one dimension")
@@ -132,8 +143,7 @@ def _column(value: Any, name: str) -> tuple[Array, Layout]:
     return np.concatenate(rows), Layout((int(offsets[-1]),), offsets)
 
 
-def _typed(value: Any, name: str) -> Array:
-    where = f"batch.{name}"
+def _typed(value: Any, name: str, where: str) -> Array:
     if name in _FLOATS:
         return as_float32(value, where)
     array, dtype = elements(value, where)
