@@ -41,8 +41,8 @@ STAND_INS: dict[str, Any] = {
 NEEDED: dict[str, dict[str, Any]] = {"jobs.create": {"sampling": {}}}
 """Arguments without which a call says that there is nothing to do."""
 OTHER_NAMES = {
-    "manifest": "tensor |a tensor's name",
-    "tensors": "tensor |a tensor's name",
+    "manifest": "tensor|a tensor's name",
+    "tensors": "tensor|a tensor's name",
     "prompts": "prompt",
 }
 """How an argument's part begins in messages, where that is not with the argument's own name."""
@@ -121,7 +121,7 @@ async def outcome(method: Any, arguments: Mapping[str, Any]) -> BaseException | 
 
 def fault(argument: str, value: Any, right: bool, error: BaseException | None) -> str:
     """What is wrong with what a call raised; empty when nothing is."""
-    told = rf"({re.escape(argument)}|{OTHER_NAMES.get(argument, '$^')})"
+    told = rf"({re.escape(argument)}|{OTHER_NAMES.get(argument, '$^')})(?!\w)"
     if isinstance(error, TypeError | ValueError) and re.match(told, str(error)):
         return ""
     if isinstance(error, UnavailableError) and right:
