@@ -8,7 +8,18 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from gradwire.client import arena
-from gradwire.client.arena import Agent, AsyncAgent, LLMParams
+from gradwire.client.arena import (
+    Agent,
+    AgentInfo,
+    AsyncAgent,
+    LLMCompletionResult,
+    LLMParams,
+    LLMResults,
+    PredictResult,
+    SessionDetail,
+    SessionMessage,
+)
+from gradwire.client.arena.brief import BriefModel
 
 # The document's fields with their defaults; ... is required.
 MODELS: dict[str, dict[str, object]] = {
@@ -82,3 +93,29 @@ def test_the_async_twin_has_every_method() -> None:
 def test_a_misspelt_parameter_is_an_error_that_names_the_nearest() -> None:
     with pytest.raises(ValidationError, match="did you mean 'max_new_tokens'"):
         LLMParams(max_new_token=5)  # type: ignore[call-arg]
+
+
+def test_a_model_with_much_in_it_shows_itself_in_a_few_lines() -> None:
+    assert all(issubclass(getattr(arena, name), BriefModel) for name in MODELS)
+    # What is small is shown as pydantic shows it.
+    found = PredictResult(batch_size=3, inference_time_ms=0.5)
+    assert repr(found) == "PredictResult(batch_size=3, inference_time_ms=0.5, success=True)"
+    assert str(found) == "batch_size=3 inference_time_ms=0.5 success=True"
+    space = {"type": "Box", "shape": [4], "low": [-1.0] * 4, "high": [1.0] * 4, "dtype": "float32"}
+    assert f"observation_space={space!r}, action_space=None" in repr(AgentInfo(observation_space=space))
+
+    completion = LLMCompletionResult(prompt="p" * 500, completion="word " * 500, token_ids=tuple(range(500)))
+    results = LLMResults(results=[completion] * 64, batch_size=64, inference_time_ms=1, tokens_per_second=1)
+    camera = {"type": "Box", "shape": [84, 84, 3], "low": [0.0] * 21168, "high": [255.0] * 21168}
+    info = AgentInfo(algo="DQN", agent_ids=tuple(map(str, range(100))), observation_space=camera)
+    message = SessionMessage(role="user", content="c" * 3000)
+    session = SessionDetail(session_id="s", messages=[message] * 200)
+    for large in (results, info, session, LLMParams(stop=("stop",) * 300)):
+        for shown in (repr(large), str(large)):
+            assert len(shown) < 1200 and " more" in shown
+        again = type(large).model_validate(large.model_dump())
+        assert again == large and repr(again) == repr(large)
+    assert "completion='word word" in repr(results) and "… (2500 characters)" in repr(results)
+    assert "… 62 more]" in repr(results) and repr(results).endswith("cached_tokens=0))")
+    assert "agent_ids=('0', '1'" in repr(info) and "messages=[SessionMessage(role='user', content='ccc" in repr(session)
+    assert results.model_dump()["results"][0]["token_ids"] == tuple(range(500))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from gradwire.client._convert.nearest import check_names
+from gradwire.client.arena.brief import BriefModel
 
 
-class LLMParams(BaseModel):
+class LLMParams(BriefModel):
     """LLM sampling parameters. A name that is not known is an error that names the nearest one."""
 
     model_config = ConfigDict(frozen=True)
@@ -45,7 +46,7 @@ class LLMParams(BaseModel):
         return values
 
 
-class AgentInfo(BaseModel):
+class AgentInfo(BriefModel):
     """Shape of a deployed agent."""
 
     model_config = ConfigDict(frozen=True)
@@ -70,7 +71,7 @@ class AgentInfo(BaseModel):
     """Actions can be masked."""
 
 
-class StatusResponse(BaseModel):
+class StatusResponse(BriefModel):
     """What a deployment says of itself. What it leaves out stays at its default; `agent` is None when it does not
     describe its shape at all."""
 
@@ -90,7 +91,7 @@ class StatusResponse(BaseModel):
     """Who sees its chat sessions: "user" or "organization"; empty when it keeps none."""
 
 
-class PredictResult(BaseModel):
+class PredictResult(BriefModel):
     """Metadata of a prediction."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -102,7 +103,7 @@ class PredictResult(BaseModel):
     success: bool = True
 
 
-class TokenUsage(BaseModel):
+class TokenUsage(BriefModel):
     """Token counts."""
 
     model_config = ConfigDict(frozen=True)
@@ -115,7 +116,7 @@ class TokenUsage(BaseModel):
     """Prompt tokens that came from the prefix cache."""
 
 
-class LLMCompletionResult(BaseModel):
+class LLMCompletionResult(BriefModel):
     """A prompt and its completion."""
 
     model_config = ConfigDict(frozen=True)
@@ -138,7 +139,7 @@ class LLMCompletionResult(BaseModel):
     """Newest weights that sampled any of it. None without tokens."""
 
 
-class LLMResults(BaseModel):
+class LLMResults(BriefModel):
     """Completions, in the order of the prompts."""
 
     model_config = ConfigDict(frozen=True)
@@ -161,7 +162,7 @@ class LLMResults(BaseModel):
         return self.results[0].session_id
 
 
-class SessionInfo(BaseModel):
+class SessionInfo(BriefModel):
     """One chat session. Times are ISO 8601."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -175,7 +176,7 @@ class SessionInfo(BaseModel):
     """Messages in it."""
 
 
-class SessionMessage(BaseModel):
+class SessionMessage(BriefModel):
     """One message of a chat session."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)

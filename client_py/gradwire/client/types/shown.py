@@ -23,6 +23,12 @@ _DEPTH = 6  # of lists in lists: one may hold itself
 _SCALAR_TYPES = (int, float, str, Enum, np.generic, type(None))
 
 
+class Bounded:
+    """What cuts its repr by itself, so that others show it whole."""
+
+    __slots__ = ()
+
+
 class Brief:
     """`SamplingParams(max_tokens=4)` instead of a line of Nones; `token_ids=int32[4, 512]` instead of a screen of ids.
 
@@ -34,6 +40,11 @@ class Brief:
 
     def __repr__(self) -> str:
         return _object(self, 0)
+
+
+def brief(value: Any) -> str:
+    """A value as a field of a `Brief` is shown."""
+    return _shown(value, 1)
 
 
 def _object(value: Brief, depth: int) -> str:
@@ -57,6 +68,8 @@ def _written(value: Any, depth: int) -> str:
     match value:
         case Brief():
             return _object(value, depth) if type(value).__repr__ is Brief.__repr__ else _cut(repr(value))
+        case Bounded():
+            return repr(value)
         case Enum():
             return f"{type(value).__name__}.{value.name}"
         case str():
