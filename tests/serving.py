@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections import deque
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Self
 
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 60.0
+SCRIPT = Path(sysconfig.get_path("scripts")) / "gradwire"
 
 
 class ServerProcess:
@@ -23,8 +25,7 @@ class ServerProcess:
         self.process = subprocess.Popen(
             [
                 sys.executable,
-                "-m",
-                "gradwire.server",
+                str(SCRIPT),
                 "serve",
                 "--grpc",
                 "127.0.0.1:0",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -115,6 +116,11 @@ def test_ctrl_c_ends_it_with_0_and_streams_may_finish(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGINT)
         assert len(stream.result().results[0].completions[0].token_ids) == 600
         assert server.process.wait(60) == 0
+        server._reader.join()
+        # A step of the start or the end, or an event with its time: no word of a library's.
+        forms = re.compile(r"\[ *\d+\.\ds\] \w|\d{4}-\d\d-\d\d [\d:,]{12} INFO gradwire\.server\.")
+        assert [line for line in server.log if not forms.match(line)] == []
+        assert sum("ready" in line for line in server.log) == 1
 
 
 def test_a_taken_port_and_bad_settings_are_said_plainly(server: ServerProcess, tmp_path: Path) -> None:

@@ -38,6 +38,18 @@ def test_dtype() -> None:
     assert settings.engine_args(SamplerConfig("tiny", folder, dtype="bfloat16"), cpu=True).dtype == "bfloat16"
 
 
+def test_vllms_c_plus_plus_is_as_quiet_as_vllm_unless_the_user_says_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    for level, own, chosen in (("ERROR", None, "ERROR"), ("ERROR", "INFO", "INFO"), ("DEBUG", None, None)):
+        monkeypatch.setenv("VLLM_LOGGING_LEVEL", level)
+        monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
+        if own:
+            monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", own)
+        assert settings.engine_environment(config(), cpu=True).get("TORCH_CPP_LOG_LEVEL") == chosen
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+    monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
+    assert "TORCH_CPP_LOG_LEVEL" not in settings.engine_environment(config(), cpu=False)  # NCCL's warnings are real
+
+
 def test_environment_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "3")
     monkeypatch.delenv("LD_PRELOAD", raising=False)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gradwire.server.cli.usage import Parser, UsageError, fail, refuse, wants_json
+from gradwire.server.engines.vllm.plugin import FRONT_PID
+from gradwire.server.observability.logs import heed_vllm_level
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("gradwire.server.cli.serve", "run the server"),
@@ -24,6 +26,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model": ("gradwire.server.cli.model", "list, build and find models"),
     "policy": ("gradwire.server.cli.policy", "convert, inspect and check policies and supervised models"),
 }
+
+# Processes that vLLM spawns import the main module first, and with it this one: but for `python -m gradwire.server`,
+# whose main module they leave out.
+if FRONT_PID in os.environ:
+    heed_vllm_level()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

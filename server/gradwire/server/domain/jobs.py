@@ -106,7 +106,7 @@ class Job(Generic[Engine]):
             return
         if state is JobState.DESTROYED:
             log.info("%s (%s) is destroyed%s", self.name, self.config.model, "" if self.started else ", not started")
-        elif self.state is JobState.STARTING:
+        elif self.state is JobState.STARTING and self.tenant is not None:  # the server's start tells of its own
             log.info("%s (%s) is %s", self.name, self.config.model, state)
         self.state = state
         self.tell(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 
@@ -14,3 +15,13 @@ def configure(level: str) -> None:
     logging.getLogger("gradwire").setLevel(level.upper())
     if level != "debug":
         logging.getLogger("vllm").setLevel(logging.ERROR)  # until vLLM sets up its own logging
+
+
+def heed_vllm_level() -> None:
+    """In a process that vLLM spawned, before vllm is imported: VLLM_LOGGING_LEVEL holds from then on.
+
+    vLLM heeds it only once it has set up its logging, and its modules warn while they are imported: each CPU engine
+    would write a bare line about Triton, which its grammar library brings along and which it does not need.
+    """
+    if level := os.environ.get("VLLM_LOGGING_LEVEL"):
+        logging.getLogger("vllm").setLevel(level.upper())

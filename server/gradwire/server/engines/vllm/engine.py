@@ -79,7 +79,7 @@ class VllmSampler:
         self._info = self._describe(folder, self._renderer)
         self._openai = await asyncio.to_thread(self._make_openai, self._info)
         await self._link.call(self._link.llm.update_weight_version(self._versions.text()))
-        progress(f"{self.config.model} is ready: {self._info.dtype}, context {self._info.max_model_len}")
+        progress(f"vLLM started for {self.config.model}: {self._info.dtype}, context {self._info.max_model_len}")
 
     def _make_openai(self, info: ModelInfo) -> OpenAiServing:
         def require_awake() -> None:

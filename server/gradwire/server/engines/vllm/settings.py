@@ -145,16 +145,20 @@ def _cuda_arguments(config: SamplerConfig) -> dict[str, Any]:
 
 def engine_environment(config: SamplerConfig, *, cpu: bool) -> dict[str, str | None]:
     """Variables of the engine's processes; None removes one."""
+    level = os.environ.get("VLLM_LOGGING_LEVEL", "WARNING")
     variables: dict[str, str | None] = {
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",  # the model is a folder; nothing is ever fetched
-        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+        "VLLM_LOGGING_LEVEL": level,
         FRONT_PID: str(os.getpid()),
     }
     if not cpu:
         return variables
     variables["VLLM_CPU_KVCACHE_SPACE"] = None  # it would override kv_cache_memory_bytes, in whole GiB
     variables["TORCHDYNAMO_DISABLE"] = "1"  # else the first log-probs compile for seconds
+    if level == "ERROR":
+        # vLLM's C++ warns through torch of the memory nodes that it chose.
+        variables["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", level)
     cores = usable_cores()
     if cores <= FEW_CORES and config.tensor_parallel_size == 1 and config.data_parallel_size == 1:
         # The worker lives in the engine's process: 4 s less to start and 0.6 GB less. It does not
