@@ -47,7 +47,8 @@ def test_vllms_c_plus_plus_is_as_quiet_as_vllm_unless_the_user_says_other(monkey
         assert settings.engine_environment(config(), cpu=True).get("TORCH_CPP_LOG_LEVEL") == chosen
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
     monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
-    assert "TORCH_CPP_LOG_LEVEL" not in settings.engine_environment(config(), cpu=False)  # NCCL's warnings are real
+    for chosen_config, cpu in ((config(), False), (config(tensor_parallel_size=2), True)):  # NCCL's, gloo's: real ones
+        assert "TORCH_CPP_LOG_LEVEL" not in settings.engine_environment(chosen_config, cpu=cpu)
 
 
 def test_environment_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,11 +156,12 @@ def engine_environment(config: SamplerConfig, *, cpu: bool) -> dict[str, str | N
         return variables
     variables["VLLM_CPU_KVCACHE_SPACE"] = None  # it would override kv_cache_memory_bytes, in whole GiB
     variables["TORCHDYNAMO_DISABLE"] = "1"  # else the first log-probs compile for seconds
-    if level == "ERROR":
-        # vLLM's C++ warns through torch of the memory nodes that it chose.
+    alone = config.tensor_parallel_size == 1 and config.data_parallel_size == 1
+    if alone and level == "ERROR":
+        # vLLM's C++ warns through torch of the memory nodes that it chose. Of several processes gloo warns in earnest.
         variables["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", level)
     cores = usable_cores()
-    if cores <= FEW_CORES and config.tensor_parallel_size == 1 and config.data_parallel_size == 1:
+    if cores <= FEW_CORES and alone:
         # The worker lives in the engine's process: 4 s less to start and 0.6 GB less. It does not
         # bind threads then, and unbound threads that share cores with the front are 2.5x slower.
         variables["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
