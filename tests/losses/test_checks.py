@@ -136,6 +136,7 @@ def test_tokens_and_number_of_prompts() -> None:
         ({"m2_threshold": 1}, "batch.prox_log_probs: m2_threshold needs this column"),
         ({"prox_logp_method": "loglinear"}, "batch.versions: prox_logp_method 'loglinear' needs this column"),
         ({"prox_logp_method": "metrics"}, "batch.prox_log_probs: prox_logp_method 'metrics' needs this column"),
+        ({"behav_imp_weight_cap": 2}, "batch.prox_log_probs: behav_imp_weight_cap needs this column"),
         ({"use_decoupled_loss": True}, "batch.prox_log_probs: use_decoupled_loss needs this column"),
         ({"loss_agg_mode": "prompt-mean"}, "batch.prompt_group_ids: loss_agg_mode 'prompt-mean' needs this column"),
     ],

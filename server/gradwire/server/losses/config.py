@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from gradwire.server.errors import FieldViolation, InvalidArgument
+from gradwire.server.losses.idle import COUNTS, Idle, idle_options
 from gradwire.server.losses.names import AGGREGATION_MODES, did_you_mean
 
 PROMPT_GROUP_IDS = "prompt_group_ids"
@@ -43,7 +44,8 @@ class LossConfig:
     `batch_num_tokens` and `global_batch_size` replace the two denominators that are otherwise counted in
     the batch of the call (sum of the mask; rows, or prompts, that have any token). Gradients of several calls
     add up, so a caller who splits one large batch over k calls gives each call the large batch's counts, and
-    the sum is then exactly the large batch's gradient. For prompt-mean a prompt's rows stay in one call.
+    the sum is then exactly the large batch's gradient. Both may be given: the mode takes its own. For prompt-mean a
+    prompt's rows stay in one call.
     """
 
     temperature: float = 1.0  # log-probs are those of softmax(logits / temperature); > 0
@@ -64,6 +66,10 @@ class LossConfig:
                 found.append((key, f"must be at least 1, is {value}"))
         return found
 
+    def idle(self) -> tuple[Idle, ...]:
+        """When which options have no effect: set to more than their neutral value, they are then refused."""
+        return COUNTS
+
     def columns(self) -> ColumnRules:
         """Columns that these options need beside those that the loss always needs."""
         rules = ColumnRules()
@@ -78,7 +84,7 @@ AnyConfig = TypeVar("AnyConfig", bound=LossConfig)
 def parse_config(kind: type[AnyConfig], values: Mapping[str, Any], *, path: str) -> AnyConfig:
     """A configuration from a mapping of JSON-like values.
 
-    Raises InvalidArgument with one violation for each key that is unknown, of a wrong type or out of range.
+    Raises InvalidArgument with one violation for each key that is unknown, of a wrong type, out of range or idle.
     """
     hints = get_type_hints(kind)
     types = {f.name: hints[f.name] for f in fields(kind)}
@@ -97,7 +103,7 @@ def parse_config(kind: type[AnyConfig], values: Mapping[str, Any], *, path: str)
     if bad:
         raise InvalidArgument(bad, reason="LOSS_CONFIG_INVALID")
     config = kind(**given)
-    if problems := config.problems():
+    if problems := config.problems() or idle_options(config, config.idle()):
         violations = [FieldViolation(f"{path}.{key}", text) for key, text in problems]
         raise InvalidArgument(violations, reason="LOSS_CONFIG_INVALID")
     return config

@@ -1,6 +1,6 @@
 """Options of the policy-gradient losses: ratios, clips, KL and entropy terms, and what goes with what.
 
-Options that contradict each other, or that would have no effect, are errors: who sets one expects it to act.
+Options that contradict each other, or that would have no effect (idle.py), are errors: who sets one expects it to act.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradwire.server.losses.config import ColumnRules, LossConfig, one_of
+from gradwire.server.losses.idle import GRPO, KL, OLD_POLICY_ONLY, ONE_BOUND, Idle
 from gradwire.server.losses.names import IMPORTANCE_SAMPLING_LEVELS, KL_TYPES, PROX_METHODS
 
 
@@ -39,11 +40,17 @@ class PolicyLossConfig(LossConfig):
             found.append(("kl_loss_type", one_of(self.kl_loss_type, tuple(KL_TYPES))))
         return found
 
+    def idle(self) -> tuple[Idle, ...]:
+        """See LossConfig.idle."""
+        return (*LossConfig.idle(self), *KL)
+
     def columns(self) -> ColumnRules:
         """See LossConfig.columns."""
         rules = LossConfig.columns(self)
         if self.use_kl_loss:
             rules.need("use_kl_loss", "ref_log_probs")
+        if self.behav_imp_weight_cap is not None:
+            rules.need("behav_imp_weight_cap", "old_log_probs", "prox_log_probs")
         return rules
 
 
@@ -112,6 +119,10 @@ class GrpoConfig(ClippedLossConfig):
             found.append(("dp_size", f"must be at least 1, is {self.dp_size}"))
         return found or self._contradictions()
 
+    def idle(self) -> tuple[Idle, ...]:
+        """See LossConfig.idle."""
+        return (*ClippedLossConfig.idle(self), *GRPO)
+
     def columns(self) -> ColumnRules:
         """See LossConfig.columns."""
         rules = ClippedLossConfig.columns(self)
@@ -121,6 +132,7 @@ class GrpoConfig(ClippedLossConfig):
             rules.need("m2_threshold", "old_log_probs", "prox_log_probs")
         if self.prox_logp_method == "loglinear":
             rules.need("prox_logp_method 'loglinear'", "old_log_probs", "versions")
+            rules.needed.pop("prox_log_probs", None)
             rules.refuse(
                 "prox_log_probs", "prox_logp_method 'loglinear' estimates this column; leave it out, or use 'recompute'"
             )
@@ -137,21 +149,8 @@ class GrpoConfig(ClippedLossConfig):
 
     def _contradictions(self) -> list[tuple[str, str]]:
         found = []
-        plain = GrpoConfig()
         if self.use_sapo_loss and self.use_cispo_loss:
             found.append(("use_cispo_loss", "and use_sapo_loss are two losses; choose one"))
-        if self.use_sapo_loss:
-            for key in ("use_decoupled_loss", "behav_imp_weight_cap", "m2_threshold", "prox_logp_method"):
-                if getattr(self, key) != getattr(plain, key):
-                    found.append((key, "has no meaning with use_sapo_loss, whose ratio is against the old policy"))
-        else:
-            for key in ("sapo_tau_pos", "sapo_tau_neg"):
-                if getattr(self, key) != getattr(plain, key):
-                    found.append((key, "has no effect without use_sapo_loss"))
-        if self.c_clip is not None and (self.use_sapo_loss or self.use_cispo_loss):
-            found.append(("c_clip", "has no meaning with use_sapo_loss or use_cispo_loss, which do not clip the loss"))
-        if self.is_weight_clip_max is not None and not self.use_cispo_loss:
-            found.append(("is_weight_clip_max", "has no effect without use_cispo_loss"))
         if self.m2_threshold is not None and self.prox_logp_method == "loglinear":
             found.append(
                 ("m2_threshold", "needs proximal log-probs from before the pass: use 'recompute', not 'loglinear'")
@@ -196,6 +195,10 @@ class CispoConfig(ClippedLossConfig):
             found.append(("is_weight_clip_max", f"must be > 0, is {self.is_weight_clip_max}"))
         return found
 
+    def idle(self) -> tuple[Idle, ...]:
+        """See LossConfig.idle."""
+        return (*ClippedLossConfig.idle(self), *ONE_BOUND)
+
 
 @dataclass(frozen=True, slots=True)
 class SapoConfig(PolicyLossConfig):
@@ -210,9 +213,11 @@ class SapoConfig(PolicyLossConfig):
         for key in ("sapo_tau_pos", "sapo_tau_neg"):
             if not getattr(self, key) > 0:
                 found.append((key, f"must be > 0, is {getattr(self, key)}"))
-        if self.behav_imp_weight_cap is not None:
-            found.append(("behav_imp_weight_cap", "has no effect: the ratio is against the old policy itself"))
         return found
+
+    def idle(self) -> tuple[Idle, ...]:
+        """See LossConfig.idle."""
+        return (*PolicyLossConfig.idle(self), *OLD_POLICY_ONLY)
 
     def columns(self) -> ColumnRules:
         """See LossConfig.columns."""

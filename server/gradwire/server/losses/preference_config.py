@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradwire.server.losses.config import ColumnRules, LossConfig, one_of
+from gradwire.server.losses.idle import DPO, Idle
 
 PAIR_MEAN = "pair-mean"
 DPO_TYPES = ("sigmoid", "ipo")
@@ -35,17 +36,17 @@ class DpoConfig(LossConfig):
         found = [entry for entry in LossConfig.problems(self) if entry[0] != "loss_agg_mode"]
         if self.loss_agg_mode != PAIR_MEAN:
             found.append(("loss_agg_mode", f"is {self.loss_agg_mode!r}; dpo is a mean over pairs: leave it out"))
-        if self.batch_num_tokens is not None:
-            found.append(("batch_num_tokens", "has no effect: dpo is a mean over pairs; see global_batch_size"))
         if not self.beta > 0:
             found.append(("beta", f"must be > 0, is {self.beta}"))
         if not 0 <= self.label_smoothing < 0.5:
             found.append(("label_smoothing", f"must be in [0, 0.5), is {self.label_smoothing}"))
         if self.loss_type not in DPO_TYPES:
             found.append(("loss_type", one_of(self.loss_type, DPO_TYPES)))
-        elif self.loss_type == "ipo" and self.label_smoothing:
-            found.append(("label_smoothing", "has no meaning with loss_type 'ipo'"))
         return found
+
+    def idle(self) -> tuple[Idle, ...]:
+        """See LossConfig.idle."""
+        return (*LossConfig.idle(self), *DPO)
 
     def columns(self) -> ColumnRules:
         """See LossConfig.columns."""
