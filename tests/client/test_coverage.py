@@ -98,6 +98,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "TrainingService/SaveCheckpoint": lambda c: c.training.save_checkpoint(1),
     "TrainingService/LoadCheckpoint": lambda c: c.training.load_checkpoint(1, "x"),
     "TrainingService/ListCheckpoints": lambda c: c.training.list_checkpoints(),
+    "TrainingService/DeleteCheckpoint": lambda c: c.training.delete_checkpoint("x"),
     "TrainingService/SleepTraining": lambda c: c.training.sleep(1),
     "TrainingService/WakeTraining": lambda c: c.training.wake(1),
     "TrainingService/EmptyTrainingCache": lambda c: c.training.empty_cache(1),

@@ -141,5 +141,6 @@ def write_checkpoint(path: Path, info: CheckpointInfo) -> None:
         "step": info.step,
         "nbytes": info.nbytes,
         "created_unix": info.created_unix,
+        "files": {},
     }
     (path / "checkpoint.json").write_text(json.dumps(facts))

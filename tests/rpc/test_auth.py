@@ -116,6 +116,9 @@ async def test_tenants_share_no_checkpoints_no_request_ids_and_no_prefix_cache(g
     await guarded.training.SaveCheckpoint(save, metadata=alice)
     listed = await guarded.training.ListCheckpoints(training_pb2.ListCheckpointsRequest(), metadata=bob)
     assert list(listed.checkpoints) == []
+    delete = training_pb2.DeleteCheckpointRequest(name="a")
+    assert not (await guarded.training.DeleteCheckpoint(delete, metadata=bob)).deleted
+    assert (await guarded.training.DeleteCheckpoint(delete, metadata=alice)).deleted
     score = sampling_pb2.LogProbsRequest(items=[sampling_pb2.ScoreItem(prompt=text_prompt("ab"))])
     for who in (alice, bob):
         await guarded.sampling.Generate(GENERATE, metadata=who)

@@ -287,6 +287,31 @@ async def test_a_path_is_no_name(served: Served, job_id: int, name: str) -> None
     assert failed.fields == ["name"]
 
 
+async def test_a_deleted_checkpoint_is_gone_for_everyone_who_had_it(served: Served, job_id: int) -> None:
+    delete = training_pb2.DeleteCheckpointRequest(name="a")
+    missing = await served.training.DeleteCheckpoint(delete)
+    assert (missing.deleted, missing.freed_bytes) == (False, 0)
+    await served.training.SaveCheckpoint(training_pb2.SaveCheckpointRequest(job_id=job_id, name="a"))
+    gone = await served.training.DeleteCheckpoint(delete)
+    assert gone.deleted and gone.freed_bytes > 0
+    load = training_pb2.LoadCheckpointRequest(job_id=job_id, name="a")
+    assert (await failure(served.training.LoadCheckpoint(load))).code is StatusCode.NOT_FOUND
+    failed = await failure(served.training.DeleteCheckpoint(training_pb2.DeleteCheckpointRequest(name="../a")))
+    assert failed.fields == ["name"]
+
+
+async def test_a_checkpoint_that_is_a_jobs_model_stays_until_the_job_ends(served: Served, job_id: int) -> None:
+    await served.training.SaveCheckpoint(training_pb2.SaveCheckpointRequest(job_id=job_id, name="a"))
+    request = job_pb2.CreateJobsRequest(training=job_pb2.TrainingJobConfig(model="checkpoint:a"))
+    (user,) = await served.create(request)
+    delete = training_pb2.DeleteCheckpointRequest(name="a")
+    failed = await failure(served.training.DeleteCheckpoint(delete))
+    assert (failed.code, failed.reason) == (StatusCode.FAILED_PRECONDITION, "CHECKPOINT_IN_USE")
+    assert failed.text == f"the checkpoint a is the model of training_job/{user.job_id}; destroy that job first"
+    await served.jobs.DestroyJob(job_pb2.DestroyJobRequest(job_id=user.job_id))
+    assert (await served.training.DeleteCheckpoint(delete)).deleted
+
+
 async def test_a_page_that_was_never_given_out_is_refused(served: Served) -> None:
     for token in ("x", "-1", "1.5", "²"):
         request = training_pb2.ListCheckpointsRequest(page_token=token)

@@ -106,6 +106,7 @@ from gradwire.client.types.sampling import (
 )
 from gradwire.client.types.training import (
     Checkpoint,
+    DeletedCheckpoint,
     FwdBwdResult,
     FwdNoGradResult,
     LoadResult,
@@ -153,6 +154,7 @@ __all__ = [
     "DataLossError",
     "DataType",
     "DeadlineExceededError",
+    "DeletedCheckpoint",
     "Deployment",
     "DeploymentKind",
     "DeploymentState",

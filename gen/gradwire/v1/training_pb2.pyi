@@ -261,6 +261,20 @@ class ListCheckpointsResponse(_message.Message):
     next_page_token: str
     def __init__(self, checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
+class DeleteCheckpointRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteCheckpointResponse(_message.Message):
+    __slots__ = ("deleted", "freed_bytes")
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    deleted: bool
+    freed_bytes: int
+    def __init__(self, deleted: bool = ..., freed_bytes: _Optional[int] = ...) -> None: ...
+
 class SleepTrainingRequest(_message.Message):
     __slots__ = ("job_id", "mode")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

@@ -73,6 +73,11 @@ class TrainingServiceStub(object):
                 request_serializer=gradwire_dot_v1_dot_training__pb2.ListCheckpointsRequest.SerializeToString,
                 response_deserializer=gradwire_dot_v1_dot_training__pb2.ListCheckpointsResponse.FromString,
                 _registered_method=True)
+        self.DeleteCheckpoint = channel.unary_unary(
+                '/gradwire.v1.TrainingService/DeleteCheckpoint',
+                request_serializer=gradwire_dot_v1_dot_training__pb2.DeleteCheckpointRequest.SerializeToString,
+                response_deserializer=gradwire_dot_v1_dot_training__pb2.DeleteCheckpointResponse.FromString,
+                _registered_method=True)
         self.SleepTraining = channel.unary_unary(
                 '/gradwire.v1.TrainingService/SleepTraining',
                 request_serializer=gradwire_dot_v1_dot_training__pb2.SleepTrainingRequest.SerializeToString,
@@ -147,6 +152,14 @@ class TrainingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteCheckpoint(self, request, context):
+        """Delete a checkpoint and free its space. Deleting again is fine. FAILED_PRECONDITION (CHECKPOINT_IN_USE) while a job
+        has it as its model or is loading or saving it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SleepTraining(self, request, context):
         """Give the trainer's memory back while it is not needed, after the operations that came before. Accumulated
         gradients survive. Asking twice is fine. Calls that need what sleeps are FAILED_PRECONDITION
@@ -209,6 +222,11 @@ def add_TrainingServiceServicer_to_server(servicer, server):
                     servicer.ListCheckpoints,
                     request_deserializer=gradwire_dot_v1_dot_training__pb2.ListCheckpointsRequest.FromString,
                     response_serializer=gradwire_dot_v1_dot_training__pb2.ListCheckpointsResponse.SerializeToString,
+            ),
+            'DeleteCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteCheckpoint,
+                    request_deserializer=gradwire_dot_v1_dot_training__pb2.DeleteCheckpointRequest.FromString,
+                    response_serializer=gradwire_dot_v1_dot_training__pb2.DeleteCheckpointResponse.SerializeToString,
             ),
             'SleepTraining': grpc.unary_unary_rpc_method_handler(
                     servicer.SleepTraining,
@@ -419,6 +437,33 @@ class TrainingService(object):
             '/gradwire.v1.TrainingService/ListCheckpoints',
             gradwire_dot_v1_dot_training__pb2.ListCheckpointsRequest.SerializeToString,
             gradwire_dot_v1_dot_training__pb2.ListCheckpointsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gradwire.v1.TrainingService/DeleteCheckpoint',
+            gradwire_dot_v1_dot_training__pb2.DeleteCheckpointRequest.SerializeToString,
+            gradwire_dot_v1_dot_training__pb2.DeleteCheckpointResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -69,6 +69,14 @@ class TrainingServiceStub:
     ]
     """List checkpoints, newest first."""
 
+    DeleteCheckpoint: grpc.UnaryUnaryMultiCallable[
+        gradwire.v1.training_pb2.DeleteCheckpointRequest,
+        gradwire.v1.training_pb2.DeleteCheckpointResponse,
+    ]
+    """Delete a checkpoint and free its space. Deleting again is fine. FAILED_PRECONDITION (CHECKPOINT_IN_USE) while a job
+    has it as its model or is loading or saving it.
+    """
+
     SleepTraining: grpc.UnaryUnaryMultiCallable[
         gradwire.v1.training_pb2.SleepTrainingRequest,
         gradwire.v1.training_pb2.SleepTrainingResponse,
@@ -143,6 +151,14 @@ class TrainingServiceAsyncStub:
         gradwire.v1.training_pb2.ListCheckpointsResponse,
     ]
     """List checkpoints, newest first."""
+
+    DeleteCheckpoint: grpc.aio.UnaryUnaryMultiCallable[
+        gradwire.v1.training_pb2.DeleteCheckpointRequest,
+        gradwire.v1.training_pb2.DeleteCheckpointResponse,
+    ]
+    """Delete a checkpoint and free its space. Deleting again is fine. FAILED_PRECONDITION (CHECKPOINT_IN_USE) while a job
+    has it as its model or is loading or saving it.
+    """
 
     SleepTraining: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.v1.training_pb2.SleepTrainingRequest,
@@ -232,6 +248,16 @@ class TrainingServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[gradwire.v1.training_pb2.ListCheckpointsResponse, collections.abc.Awaitable[gradwire.v1.training_pb2.ListCheckpointsResponse]]:
         """List checkpoints, newest first."""
+
+    @abc.abstractmethod
+    def DeleteCheckpoint(
+        self,
+        request: gradwire.v1.training_pb2.DeleteCheckpointRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[gradwire.v1.training_pb2.DeleteCheckpointResponse, collections.abc.Awaitable[gradwire.v1.training_pb2.DeleteCheckpointResponse]]:
+        """Delete a checkpoint and free its space. Deleting again is fine. FAILED_PRECONDITION (CHECKPOINT_IN_USE) while a job
+        has it as its model or is loading or saving it.
+        """
 
     @abc.abstractmethod
     def SleepTraining(

@@ -28,6 +28,7 @@ from gradwire.client._convert.tensors import (
 from gradwire.client._convert.times import moment, seconds
 from gradwire.client.types.training import (
     Checkpoint,
+    DeletedCheckpoint,
     FwdBwdResult,
     FwdNoGradResult,
     LoadResult,
@@ -225,6 +226,11 @@ def checkpoint_from_proto(message: training_pb2.Checkpoint) -> Checkpoint:
         created_at=moment(message, "created_at"),
         job_id=message.job_id,
     )
+
+
+def deleted_from_proto(response: training_pb2.DeleteCheckpointResponse) -> DeletedCheckpoint:
+    """What became of a checkpoint that was to be deleted."""
+    return DeletedCheckpoint(response.deleted, response.freed_bytes)
 
 
 def load_from_proto(response: training_pb2.LoadCheckpointResponse) -> LoadResult:

@@ -12,6 +12,7 @@ from gradwire.client._convert.operation import operation
 from gradwire.client._convert.sampling import memory_from_proto
 from gradwire.client._convert.training import (
     checkpoint_from_proto,
+    deleted_from_proto,
     fwd_bwd_from_proto,
     fwd_no_grad_from_proto,
     load_from_proto,
@@ -27,6 +28,7 @@ from gradwire.client.types.jobs import JobRef
 from gradwire.client.types.sampling import MemoryChange
 from gradwire.client.types.training import (
     Checkpoint,
+    DeletedCheckpoint,
     FwdBwdResult,
     FwdNoGradResult,
     LoadResult,
@@ -45,6 +47,7 @@ _STEP = Rpc(_SERVICE + "Step", pb.StepRequest, pb.StepResponse, repeatable=True)
 _SAVE = Rpc(_SERVICE + "SaveCheckpoint", pb.SaveCheckpointRequest, pb.SaveCheckpointResponse, repeatable=True)
 _LOAD = Rpc(_SERVICE + "LoadCheckpoint", pb.LoadCheckpointRequest, pb.LoadCheckpointResponse, repeatable=True)
 _LIST = Rpc(_SERVICE + "ListCheckpoints", pb.ListCheckpointsRequest, pb.ListCheckpointsResponse, repeatable=True)
+_DELETE = Rpc(_SERVICE + "DeleteCheckpoint", pb.DeleteCheckpointRequest, pb.DeleteCheckpointResponse, repeatable=True)
 _SLEEP = Rpc(_SERVICE + "SleepTraining", pb.SleepTrainingRequest, pb.SleepTrainingResponse, repeatable=True)
 _WAKE = Rpc(_SERVICE + "WakeTraining", pb.WakeTrainingRequest, pb.WakeTrainingResponse, repeatable=True)
 _EMPTY_CACHE = Rpc(
@@ -181,6 +184,19 @@ class AsyncTraining:
             if not page.next_page_token:
                 return tuple(found)
             request.page_token = page.next_page_token
+
+    async def delete_checkpoint(
+        self, checkpoint: Checkpoint | str, *, timeout: float | None = None
+    ) -> DeletedCheckpoint:
+        """Deletes a checkpoint (or that of a name) for good and frees its space; its name is free again.
+
+        Deleting again is fine: `deleted` is False where there was none. Raises FailedPreconditionError
+        (CHECKPOINT_IN_USE) while a job has it as its model, or is loading or saving it. A job that loaded it earlier
+        does not need it any more.
+        """
+        request = pb.DeleteCheckpointRequest()
+        put_field(request, "name", checkpoint.name if isinstance(checkpoint, Checkpoint) else checkpoint, "checkpoint")
+        return deleted_from_proto(await self._connection.unary(_DELETE, request, timeout=timeout))
 
     async def upload_batch(
         self, job: JobRef, batch: TrainingBatchLike, *, timeout: float | None = None

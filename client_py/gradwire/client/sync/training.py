@@ -14,6 +14,7 @@ from gradwire.client.types.jobs import JobRef
 from gradwire.client.types.sampling import MemoryChange
 from gradwire.client.types.training import (
     Checkpoint,
+    DeletedCheckpoint,
     FwdBwdResult,
     FwdNoGradResult,
     LoadResult,
@@ -153,6 +154,15 @@ class Training:
     def list_checkpoints(self, job: JobRef | None = None, *, timeout: float | None = None) -> tuple[Checkpoint, ...]:
         """All checkpoints that `job` wrote, or all of the caller's; newest first."""
         return self._loop.run(self._async.list_checkpoints(job, timeout=timeout))
+
+    def delete_checkpoint(self, checkpoint: Checkpoint | str, *, timeout: float | None = None) -> DeletedCheckpoint:
+        """Deletes a checkpoint (or that of a name) for good and frees its space; its name is free again.
+
+        Deleting again is fine: `deleted` is False where there was none. Raises FailedPreconditionError
+        (CHECKPOINT_IN_USE) while a job has it as its model, or is loading or saving it. A job that loaded it earlier
+        does not need it any more.
+        """
+        return self._loop.run(self._async.delete_checkpoint(checkpoint, timeout=timeout))
 
     def upload_batch(self, job: JobRef, batch: TrainingBatchLike, *, timeout: float | None = None) -> UploadedBatch:
         """Sends a batch ahead, in chunks with a checksum, for one or more calls to name."""

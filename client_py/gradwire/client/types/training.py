@@ -164,6 +164,16 @@ class LoadResult(Brief):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class DeletedCheckpoint(Brief):
+    """A checkpoint is gone."""
+
+    deleted: bool
+    """False when there was none of that name."""
+    freed_bytes: int
+    """Size of the files that were deleted."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class UploadedBatch(Brief):
     """A batch that the server holds for a while."""
 

@@ -10,14 +10,18 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from gradwire.server.domain.cursors import Cursor
+from gradwire.server.domain.deleting import clear_deleted, remove, set_aside
+from gradwire.server.domain.jobs import Job, JobState
 from gradwire.server.engines.training import EXPORT_FOLDER, CheckpointInfo
 from gradwire.server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 
@@ -38,6 +42,7 @@ class CheckpointStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._being_written: set[Path] = set()
+        self._held: Counter[tuple[str, str]] = Counter()  # by tenant and name: what must not be deleted now
 
     def _folder(self, tenant: str) -> Path:
         # By bytes, so that no two tenants get one folder, and none gets ".".
@@ -70,10 +75,49 @@ class CheckpointStore:
         self._being_written.add(path)
         try:
             await asyncio.to_thread(_make_parent, path)
+            await asyncio.to_thread(clear_deleted, path.parent)  # a crash may have left some: make room
             yield path
         finally:
             await asyncio.to_thread(_remove_unfinished, path)
             self._being_written.discard(path)
+
+    @contextmanager
+    def held(self, tenant: str, name: str) -> Iterator[None]:
+        """While it is read, a checkpoint (there or not) is not deleted."""
+        self._held[tenant, name] += 1
+        try:
+            yield
+        finally:
+            self._held[tenant, name] -= 1
+
+    async def delete(self, tenant: str, name: str, jobs: Iterable[Job[Any]]) -> int | None:
+        """Delete a checkpoint, damaged or not; bytes freed, None where there was none.
+
+        Raises FailedPrecondition while it is loaded or saved, or one of `jobs` has it as its model: a sampler reads
+        that folder again when it wakes, a trainer copies its tokenizer into what it saves.
+        """
+        try:
+            # Here and not in a thread: a load that begins meanwhile must find all of it or nothing.
+            aside = self._set_aside(tenant, name, jobs)
+            return None if aside is None else await asyncio.to_thread(remove, aside)
+        except OSError as error:
+            why = f"cannot delete the checkpoint {name}: {error}"
+            raise ResourceExhausted("CHECKPOINT_NOT_DELETED", why) from error
+
+    def _set_aside(self, tenant: str, name: str, jobs: Iterable[Job[Any]]) -> Path | None:
+        path = self.path(tenant, name)
+        if path in self._being_written:
+            raise _in_use(name, "being saved; delete it when the save has ended")
+        if self._held[tenant, name] > 0:
+            raise _in_use(name, "being loaded; delete it when that has ended")
+        if not os.path.lexists(path):
+            return None
+        real = path.resolve()
+        for job in jobs:
+            if job.state is not JobState.FAILED and Path(job.config.model_path).resolve().is_relative_to(real):
+                whose = job.name if job.tenant in (None, tenant) else "another tenant's job"
+                raise _in_use(name, f"the model of {whose}; destroy that job first")
+        return set_aside(path)
 
     def existing(self, tenant: str, name: str) -> Path:
         """Folder of a finished checkpoint."""
@@ -218,6 +262,10 @@ def _sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return ""
+
+
+def _in_use(name: str, how: str) -> FailedPrecondition:
+    return FailedPrecondition("CHECKPOINT_IN_USE", f"the checkpoint {name} is {how}")
 
 
 def _damaged(name: str, what: str) -> FailedPrecondition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from gradwire.v1 import job_pb2, job_pb2_grpc
 
 ModelResolver = Callable[[str], Path]
 LossCheck = Callable[[TrainingConfig], None]
+_CHECKPOINT = "checkpoint:"
 _ENDED = (JobState.DESTROYED, JobState.FAILED)
 
 
@@ -59,6 +60,12 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
             loop.call_soon_threadsafe(lines.put_nowait, (job_id, line))
 
         async def apply() -> job_pb2.CreatedJobs:
+            with ExitStack() as held:  # until the jobs are there, which then hold their models themselves
+                for name in _checkpoints_of(request):
+                    held.enter_context(self._checkpoints.held(caller.tenant, name))
+                return await create()
+
+        async def create() -> job_pb2.CreatedJobs:
             configs = await asyncio.to_thread(self._configs, request, caller.tenant)
             lease = request.lease.ToTimedelta().total_seconds() if request.HasField("lease") else None
             jobs = await self._jobs.create(configs, tenant=caller.tenant, lease_s=lease, progress=progress)
@@ -103,9 +110,9 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         name = model or self._default_model
         if not name:
             raise InvalidArgument.at(field, "is required: this server was started without a model")
-        if name.startswith("checkpoint:"):
+        if name.startswith(_CHECKPOINT):
             with _at(field):
-                return name, str(self._checkpoints.model(tenant, name.removeprefix("checkpoint:")))
+                return name, str(self._checkpoints.model(tenant, name.removeprefix(_CHECKPOINT)))
         try:
             return name, str(self._resolve_model(name))
         except ModelNotFoundError as error:
@@ -140,6 +147,12 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
             async with aclosing(while_known(_news(job))) as news:
                 async for response in news:
                     await context.write(response)
+
+
+def _checkpoints_of(request: job_pb2.CreateJobsRequest) -> list[str]:
+    """Checkpoints that are to be models."""
+    models = (request.sampling.model, request.log_prob.model, request.training.model)
+    return [model.removeprefix(_CHECKPOINT) for model in models if model.startswith(_CHECKPOINT)]
 
 
 async def _news(job: AnyJob) -> AsyncGenerator[job_pb2.WatchJobResponse]:

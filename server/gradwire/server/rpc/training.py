@@ -154,7 +154,8 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         checkpoint = encode_checkpoint(*await asyncio.to_thread(self._checkpoints.read, tenant, request.name))
 
         async def apply() -> training_pb2.LoadCheckpointResponse:
-            result = await job.engine.load_checkpoint(Path(checkpoint.path))
+            with self._checkpoints.held(tenant, request.name):
+                result = await job.engine.load_checkpoint(Path(checkpoint.path))
             job.set_version(result.weight_version)
             return training_pb2.LoadCheckpointResponse(
                 checkpoint=checkpoint,
@@ -175,6 +176,12 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         return training_pb2.ListCheckpointsResponse(
             checkpoints=[encode_checkpoint(info, job_id) for info, job_id in page], next_page_token=encode_cursor(after)
         )
+
+    async def DeleteCheckpoint(
+        self, request: training_pb2.DeleteCheckpointRequest, context: Any
+    ) -> training_pb2.DeleteCheckpointResponse:
+        freed = await self._checkpoints.delete(current_caller().tenant, request.name, self._jobs.all())
+        return training_pb2.DeleteCheckpointResponse(deleted=freed is not None, freed_bytes=freed or 0)
 
     async def SleepTraining(
         self, request: training_pb2.SleepTrainingRequest, context: Any
