@@ -17,13 +17,13 @@ from gradwire.client.arctic import (
 )
 
 DOCUMENTED = {
-    "fwd_bwd": "(self, batch, processing=None)",
+    "fwd_bwd": "(self, batch, processing=None, *, request_id=None)",
     "fwd_no_grad": "(self, batch, reference_model=False, processing=None)",
-    "step": "(self, lr=None, *, max_grad_norm=None)",
-    "save_checkpoint": "(self, name='')",
+    "step": "(self, lr=None, *, max_grad_norm=None, request_id=None)",
+    "save_checkpoint": "(self, name='', *, request_id=None)",
     "generate": "(self, prompts, sampling_params=None, *, min_weight_version=0)",
     "log_probs": "(self, prompts, completions=None, top_k=1)",
-    "sync_weights": "(self, cuda_ipc=False, low_memory=False)",
+    "sync_weights": "(self, cuda_ipc=False, low_memory=False, *, request_id=None)",
     "weight_norm": "(self)",
     "sleep_inference": "(self, level=1)",
     "wake_inference": "(self, tags=None)",

@@ -46,6 +46,10 @@ class GradwireError(Exception):
         """The RPC, like "SamplingService/Generate"."""
         self.attempts = 1
         """How often the call was sent."""
+        self.request_id: str | None = None
+        """The id under which the server applies the call once: repeated with it, a call that it carried out is not
+        applied again. None where the call has none."""
+        self._answered = True  # False: the server may have got the call, and what became of it is not known
         super().__init__(message)
 
     def __str__(self) -> str:
@@ -66,7 +70,10 @@ class GradwireError(Exception):
 
 
 class CallCancelledError(GradwireError):
-    """The call was cancelled, here or by the server. (A cancelled asyncio task gets asyncio's own error.)"""
+    """The call was cancelled, here or by the server. (A cancelled asyncio task gets asyncio's own error.)
+
+    The server may still carry it out: repeat it with its `request_id`.
+    """
 
     code = "CANCELLED"
 
@@ -84,7 +91,7 @@ class InvalidArgumentError(GradwireError, ValueError):
 
 
 class DeadlineExceededError(GradwireError, TimeoutError):
-    """The call's timeout passed first."""
+    """The call's timeout passed first. The server may still carry the call out: repeat it with its `request_id`."""
 
     code = "DEADLINE_EXCEEDED"
 

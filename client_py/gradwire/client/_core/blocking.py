@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import grpc
 
+from gradwire.client._core.attempts import Attempts
 from gradwire.client._core.opening import Endpoint
 from gradwire.client._core.options import channel_options
-from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
 from gradwire.client._core.shared import SegmentPool
-from gradwire.client._core.status import FirstCause, deadline_passed, error_from_rpc, stream_ended
+from gradwire.client._core.status import deadline_passed, error_from_rpc, stream_ended
 from gradwire.client._core.turns import BlockingTurns
 from gradwire.client.config import RetryConfig
 from gradwire.client.errors import GradwireError
@@ -78,7 +78,8 @@ class BlockingConnection:
                 begun()
             return self._call(rpc, data, remaining)
 
-        return self._repeat(attempt, rpc.repeatable if repeatable is None else repeatable, timeout)
+        safe = rpc.repeatable if repeatable is None else repeatable
+        return self._repeat(attempt, Attempts(rpc, request, safe, self._retry), timeout)
 
     def turns(self, rpc: Rpc[Request, Response], wanted: bool | None) -> bool:
         """As `Connection.turns`; not said otherwise, those that follow one another closely take turns."""
@@ -108,7 +109,7 @@ class BlockingConnection:
                 raise stream_ended(rpc.path)
             return rpc.response.FromString(answer)
 
-        return self._repeat(attempt, repeatable, timeout)
+        return self._repeat(attempt, Attempts(rpc, request, repeatable, self._retry), timeout)
 
     def _turns(self, path: str) -> BlockingTurns:
         self._check_process()  # an open stream would wait for threads that are not here
@@ -122,19 +123,14 @@ class BlockingConnection:
             turns = self._streams[path] = BlockingTurns(begin)
         return turns
 
-    def _repeat(self, attempt: Callable[[float | None], T], safe: bool, timeout: float | None) -> T:
+    def _repeat(self, attempt: Callable[[float | None], T], attempts: Attempts, timeout: float | None) -> T:
         limit = self.deadline(timeout)
         end = math.inf if limit is None else time.monotonic() + limit
-        retry = self._retry if safe else RetryConfig(max_attempts=1)
-        number, first = 0, FirstCause()
         while True:
-            number += 1
             try:
                 return attempt(None if limit is None else max(end - time.monotonic(), 0.001))
             except GradwireError as error:
-                error.attempts = number
-                first.tell(error)
-                wait = wait_before_next(retry, error, number, end - time.monotonic())
+                wait = attempts.failed(error, end - time.monotonic())
                 if wait is None:
                     raise
             time.sleep(wait)

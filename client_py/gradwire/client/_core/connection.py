@@ -10,18 +10,19 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from gradwire.client._core.address import reachable
 from gradwire.client._core.arguments import given
+from gradwire.client._core.attempts import Attempts
 from gradwire.client._core.blocking import BlockingConnection
 from gradwire.client._core.opening import Endpoint
-from gradwire.client._core.retry import wait_before_next
 from gradwire.client._core.rpc import Encoded, Request, Response, Rpc
 from gradwire.client._core.shared import SegmentPool
-from gradwire.client._core.status import FirstCause, deadline_passed, error_from_rpc, stream_ended
+from gradwire.client._core.status import deadline_passed, error_from_rpc, stream_ended
 from gradwire.client._core.stream import ServerStream
 from gradwire.client._core.transport import Channel, StreamCall
 from gradwire.client._core.turns import Turns
@@ -82,7 +83,7 @@ class Connection:
             return await self._answer(rpc, call)
 
         safe = rpc.repeatable if repeatable is None else repeatable
-        return await self.repeat(attempt, safe, timeout)
+        return await self.repeat(attempt, rpc, request, timeout, safe=safe)
 
     async def upload(
         self,
@@ -111,7 +112,7 @@ class Connection:
                     raise failed[0] from None
                 raise
 
-        return await self.repeat(attempt, rpc.repeatable, timeout)
+        return await self.repeat(attempt, rpc, None, timeout, safe=rpc.repeatable)
 
     def stream(
         self, rpc: Rpc[Request, Response], request: Request, *, timeout: float | None = None
@@ -153,7 +154,7 @@ class Connection:
                 raise stream_ended(rpc.path)
             return rpc.response.FromString(answer)
 
-        return await self.repeat(attempt, repeatable, timeout)
+        return await self.repeat(attempt, rpc, request, timeout, safe=repeatable)
 
     def _turns(self, path: str) -> Turns:
         channel = cast(grpc.aio.Channel, self.channel())  # `turns` has seen to it
@@ -163,24 +164,34 @@ class Connection:
         return turns
 
     async def repeat(
-        self, attempt: Callable[[float | None], Awaitable[T]], repeatable: bool, timeout: float | None
+        self,
+        attempt: Callable[[float | None], Awaitable[T]],
+        rpc: Rpc[Any, Any],
+        request: Message | Encoded | None,
+        timeout: float | None,
+        *,
+        safe: bool,
     ) -> T:
-        """Runs `attempt(seconds left)` until it succeeds, fails for good, or time or attempts run out."""
+        """Runs `attempt(seconds left)` until it succeeds, fails for good, or time or attempts run out.
+
+        It sends `request` (None: a stream of them) to `rpc`. One that is not `safe` is sent once.
+        """
         clock = asyncio.get_running_loop().time
         limit = self.deadline(timeout)
         end = math.inf if limit is None else clock() + limit
-        retry = self._retry if repeatable else RetryConfig(max_attempts=1)
-        number, first = 0, FirstCause()
+        attempts = Attempts(rpc, request, safe, self._retry)
         while True:
-            number += 1
             try:
                 return await attempt(None if limit is None else max(end - clock(), 0.001))
             except GradwireError as error:
-                error.attempts = number
-                first.tell(error)
-                wait = wait_before_next(retry, error, number, end - clock())
+                wait = attempts.failed(error, end - clock())
                 if wait is None:
                     raise
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not self._closed or (task and task.cancelling()):
+                    raise
+                raise attempts.closed() from None  # the channel cancels its calls; nobody has cancelled this task
             await asyncio.sleep(wait)
 
     def channel(self) -> Channel:

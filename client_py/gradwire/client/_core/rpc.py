@@ -16,13 +16,17 @@ RPCS: dict[str, Rpc] = {}  # type: ignore[type-arg]  # every request and respons
 
 @dataclass(frozen=True, slots=True)
 class Rpc(Generic[Request, Response]):
-    """One RPC. `repeatable`: sending it twice does what sending it once does, so UNAVAILABLE is retried."""
+    """One RPC. `repeatable`: sending it twice does what sending it once does, so UNAVAILABLE is retried.
+
+    `changes`: it changes something, and has no request id under which it could be repeated.
+    """
 
     path: str
     request: type[Request]
     response: type[Response]
     repeatable: bool
     streaming: bool = False
+    changes: bool = False
 
     def __post_init__(self) -> None:
         RPCS[self.path] = self

@@ -23,6 +23,10 @@ _CONNECTING = re.compile("failed to connect|Cannot connect")
 _CLOSED = re.compile(
     "Socket closed|Cancelling all calls|GOAWAY|Stream removed|Connection reset|Broken pipe|Server disconnected"
 )
+_UNSENT = re.compile("failed to connect|cannot connect|connection timeout to host|resolution failed", re.IGNORECASE)
+"""The words for a request that never left."""
+_OPEN_CODES = frozenset({"DEADLINE_EXCEEDED", "CANCELLED", "UNAVAILABLE", "UNKNOWN", "INTERNAL"})
+_LATE_REASON = "CALL_TIMEOUT"
 _OTHER_NAME = re.compile("Hostname Verification Check failed|Hostname mismatch|IP address mismatch")
 _CORRELATION_KEYS = ("correlation_id", "x-correlation-id", "x-request-id")
 
@@ -33,6 +37,7 @@ def error_from_rpc(error: grpc.aio.AioRpcError, method: str, address: str) -> Gr
     trailers = {str(key): value for key, value in (error.trailing_metadata() or ())}
     fields = _read_details(trailers.get(DETAILS_TRAILER))
     message = _message(fields.pop("message", "") or error.details() or "", fields)
+    answered = _answered(code, message, fields)
     if code == "RESOURCE_EXHAUSTED" and "reason" not in fields and (sizes := _TOO_LARGE.search(message)):
         message = _too_large(message, *sizes.groups())
         fields |= {"reason": "MESSAGE_TOO_LARGE", "metadata": dict(zip(("size", "limit"), sizes.groups(), strict=True))}
@@ -41,17 +46,21 @@ def error_from_rpc(error: grpc.aio.AioRpcError, method: str, address: str) -> Gr
         code, message = "UNAVAILABLE", f"{address} dropped the call; it is shutting down, or a proxy in between is"
     elif code == "UNAVAILABLE" and not fields:  # else a server has said it
         message = _unreachable(address, message)
-    elif code == "DEADLINE_EXCEEDED" and "reason" not in fields:
+    elif code == "DEADLINE_EXCEEDED" and fields.get("reason", _LATE_REASON) == _LATE_REASON:
         message = _late(address)
     if "correlation_id" not in fields:
         known = (trailers[key] for key in _CORRELATION_KEYS if key in trailers)
         fields["correlation_id"] = next((str(value) for value in known), None)
-    return BY_CODE.get(code, UnknownError)(message, method=short_name(method), **fields)
+    made = BY_CODE.get(code, UnknownError)(message, method=short_name(method), **fields)
+    made._answered = answered
+    return made
 
 
 def deadline_passed(method: str, address: str) -> DeadlineExceededError:
     """The exception for a call of `method` whose deadline was watched here."""
-    return DeadlineExceededError(_late(address), method=short_name(method))
+    error = DeadlineExceededError(_late(address), method=short_name(method))
+    error._answered = False
+    return error
 
 
 def stream_ended(method: str) -> UnavailableError:
@@ -62,6 +71,15 @@ def stream_ended(method: str) -> UnavailableError:
 def short_name(path: str) -> str:
     """`SamplingService/Generate` of `/gradwire.v1.SamplingService/Generate`."""
     return path.rpartition(".")[2]
+
+
+def _answered(code: str, message: str, fields: dict[str, Any]) -> bool:
+    """Whether a failure is the server's answer, or its request never left. A gradwire server's have reasons."""
+    if code == "RESOURCE_EXHAUSTED":  # the answer itself may be what is too large
+        return not message.startswith("CLIENT: Received")
+    if code not in _OPEN_CODES or fields.get("reason", _LATE_REASON) != _LATE_REASON:
+        return True
+    return code == "UNAVAILABLE" and _UNSENT.search(message) is not None
 
 
 def _message(message: str, fields: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ _CAPABILITIES = Rpc(
     _SERVICE + "GetCapabilities", pb.GetCapabilitiesRequest, pb.GetCapabilitiesResponse, repeatable=True
 )
 # Sent twice it makes two tokens, and the first one's secret is known to nobody.
-_CREATE = Rpc(_SERVICE + "CreateToken", pb.CreateTokenRequest, pb.CreateTokenResponse, repeatable=False)
+_CREATE = Rpc(_SERVICE + "CreateToken", pb.CreateTokenRequest, pb.CreateTokenResponse, repeatable=False, changes=True)
 _LIST = Rpc(_SERVICE + "ListTokens", pb.ListTokensRequest, pb.ListTokensResponse, repeatable=True)
 _REVOKE = Rpc(_SERVICE + "RevokeToken", pb.RevokeTokenRequest, pb.RevokeTokenResponse, repeatable=True)
 

@@ -15,6 +15,7 @@ from gradwire.client._convert.shared import Lent
 from gradwire.client._convert.times import moment
 from gradwire.client._convert.training import batch_to_proto, put_batch
 from gradwire.client._convert.weights import CHUNK_BYTES
+from gradwire.client._core.attempts import part_of
 from gradwire.client._core.connection import Connection, offload
 from gradwire.client._core.countdown import Countdown
 from gradwire.client._core.rpc import Response, Rpc
@@ -50,6 +51,16 @@ class BatchSender:
         countdown: Countdown,
     ) -> Response:
         """Calls `rpc` with `request`, to which this adds the rows: within it, by shared memory, or sent before."""
+        with part_of(request):  # what fails before the call is a failure of the call, too
+            return await self._unary(rpc, request, batch, countdown)
+
+    async def _unary(
+        self,
+        rpc: Rpc[Asking, Response],
+        request: Asking,
+        batch: TrainingBatchLike | UploadedBatch | str,
+        countdown: Countdown,
+    ) -> Response:
         if isinstance(batch, str | UploadedBatch):
             put_field(request, "batch_id", batch if isinstance(batch, str) else batch.batch_id, "batch")
             return await self._connection.unary(rpc, request, timeout=countdown.left())

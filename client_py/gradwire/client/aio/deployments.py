@@ -16,7 +16,7 @@ from gradwire.v1 import deployment_pb2 as pb
 
 _SERVICE = "/gradwire.v1.DeploymentService/"
 # Not repeated: a name that an earlier attempt took would be ALREADY_EXISTS, and a replacement would come twice.
-_DEPLOY = Rpc(_SERVICE + "Deploy", pb.DeployRequest, pb.DeployResponse, repeatable=False)
+_DEPLOY = Rpc(_SERVICE + "Deploy", pb.DeployRequest, pb.DeployResponse, repeatable=False, changes=True)
 _GET = Rpc(_SERVICE + "GetDeployment", pb.GetDeploymentRequest, pb.GetDeploymentResponse, repeatable=True)
 _LIST = Rpc(_SERVICE + "ListDeployments", pb.ListDeploymentsRequest, pb.ListDeploymentsResponse, repeatable=True)
 _UNDEPLOY = Rpc(_SERVICE + "Undeploy", pb.UndeployRequest, pb.UndeployResponse, repeatable=True)

@@ -72,7 +72,7 @@ class AsyncJobs:
         async def attempt(remaining: float | None) -> CreatedJobs:
             return await self._created(request, math.inf if remaining is None else remaining, on_progress)
 
-        created = await self._connection.repeat(attempt, True, timeout)
+        created = await self._connection.repeat(attempt, _CREATE, request, timeout, safe=True)
         if lease_s is not None:
             for job in created:
                 self._leases.keep(job.job_id, lease_s)

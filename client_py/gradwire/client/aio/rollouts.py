@@ -23,6 +23,7 @@ from gradwire.client._convert.rollouts import (
     step_rewards_to_proto,
 )
 from gradwire.client._convert.times import duration
+from gradwire.client._core.attempts import part_of
 from gradwire.client._core.connection import Connection
 from gradwire.client._core.rpc import Rpc
 from gradwire.client.aio.admin import AsyncAdmin
@@ -104,7 +105,8 @@ class AsyncRollouts:
 
         async def begin() -> tuple[Rollout, str]:
             (rollout,) = await self._opened(request, timeout)
-            url = (await self._admin.get_capabilities(timeout=timeout)).http_url
+            with part_of(request):  # repeated with its id, the same rollout is opened again
+                url = (await self._admin.get_capabilities(timeout=timeout)).http_url
             return rollout, url + rollout.base_path if url else ""
 
         return AsyncOpenRollout(self, begin)
@@ -227,7 +229,7 @@ class AsyncRollouts:
         async def attempt(remaining: float | None) -> tuple[CollectedRollout, ...]:
             return await self._collected(request, math.inf if remaining is None else remaining)
 
-        return await self._connection.repeat(attempt, True, patience)
+        return await self._connection.repeat(attempt, _COLLECT, request, patience, safe=True)
 
     async def _collected(self, request: pb.CollectRolloutsRequest, timeout: float) -> tuple[CollectedRollout, ...]:
         wire = self._connection.stream(_COLLECT, request, timeout=timeout)

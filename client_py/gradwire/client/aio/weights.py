@@ -40,12 +40,18 @@ from gradwire.v1 import weight_pb2 as pb
 _SERVICE = "/gradwire.v1.WeightService/"
 _SYNC = Rpc(_SERVICE + "Sync", pb.SyncRequest, pb.SyncResponse, repeatable=True)
 # These three carry no request id: a second Begin would leave an update behind, a second Commit finds none.
-_BEGIN = Rpc(_SERVICE + "BeginUpdate", pb.BeginUpdateRequest, pb.BeginUpdateResponse, repeatable=False)
-_TRANSFER = Rpc(_SERVICE + "TransferUpdate", pb.TransferUpdateRequest, pb.TransferUpdateResponse, repeatable=False)
-_COMMIT = Rpc(_SERVICE + "CommitUpdate", pb.CommitUpdateRequest, pb.CommitUpdateResponse, repeatable=False)
+_BEGIN = Rpc(_SERVICE + "BeginUpdate", pb.BeginUpdateRequest, pb.BeginUpdateResponse, repeatable=False, changes=True)
+_TRANSFER = Rpc(
+    _SERVICE + "TransferUpdate", pb.TransferUpdateRequest, pb.TransferUpdateResponse, repeatable=False, changes=True
+)
+_COMMIT = Rpc(
+    _SERVICE + "CommitUpdate", pb.CommitUpdateRequest, pb.CommitUpdateResponse, repeatable=False, changes=True
+)
 _ABORT = Rpc(_SERVICE + "AbortUpdate", pb.AbortUpdateRequest, pb.AbortUpdateResponse, repeatable=True)
 # A second one is told that there is no such adapter.
-_UNLOAD = Rpc(_SERVICE + "UnloadAdapter", pb.UnloadAdapterRequest, pb.UnloadAdapterResponse, repeatable=False)
+_UNLOAD = Rpc(
+    _SERVICE + "UnloadAdapter", pb.UnloadAdapterRequest, pb.UnloadAdapterResponse, repeatable=False, changes=True
+)
 _NORM = Rpc(_SERVICE + "GetNorm", pb.GetNormRequest, pb.GetNormResponse, repeatable=True)
 _CHECKSUMS = Rpc(_SERVICE + "GetChecksums", pb.GetChecksumsRequest, pb.GetChecksumsResponse, repeatable=True)
 _VERSION = Rpc(_SERVICE + "GetVersion", pb.GetVersionRequest, pb.GetVersionResponse, repeatable=True)

@@ -88,12 +88,15 @@ class ArcticRLSampling(ArcticRLBase):
         found = await self._run(self._client.sampling.log_probs(prompts, completions, top_k=top_k, job=job))
         return {"job_id": job, "results": [score_result(score) for score in found]}
 
-    async def sync_weights(self, cuda_ipc: bool = False, low_memory: bool = False) -> Result:
+    async def sync_weights(
+        self, cuda_ipc: bool = False, low_memory: bool = False, *, request_id: str | None = None
+    ) -> Result:
         """Carries the trainer's weights into the sampler, all or nothing, and wakes it if it slept.
 
         `cuda_ipc` (or the configuration's) asks for CUDA IPC: FailedPreconditionError where the server cannot,
-        naming what it can. `low_memory` then moves one tensor at a time. Returns {job_id, status: "ok",
-        weight_version, size_bytes, num_tensors, transport, export_s, pause_s, total_s}.
+        naming what it can. `low_memory` then moves one tensor at a time. `request_id` as for the training job's
+        calls. Returns {job_id, status: "ok", weight_version, size_bytes, num_tensors, transport, export_s, pause_s,
+        total_s}.
         """
         job, target = self.training_job_id, self.sampling_job_id
         check(cuda_ipc, "cuda_ipc", (bool, int, NoneType), "True or False")
@@ -102,7 +105,13 @@ class ArcticRLSampling(ArcticRLBase):
         sampling, weights = self._client.sampling, self._client.weights
         await self._run(sampling.wake("weights", job=target))
         found = await self._run(
-            weights.sync(job, target, transport=transport, low_memory=low_memory or self._config.low_memory)
+            weights.sync(
+                job,
+                target,
+                transport=transport,
+                low_memory=low_memory or self._config.low_memory,
+                request_id=request_id,
+            )
         )
         await self._run(sampling.wake("kv_cache", job=target))
         return sync_result(job, found)

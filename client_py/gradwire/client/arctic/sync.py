@@ -96,9 +96,15 @@ class SyncArcticRLClient:
         """Where the server is, for a further client."""
         return self._async.get_server_state()
 
-    def fwd_bwd(self, batch: Mapping[str, Any], processing: Mapping[str, Any] | None = None) -> Result:
+    def fwd_bwd(
+        self,
+        batch: Mapping[str, Any],
+        processing: Mapping[str, Any] | None = None,
+        *,
+        request_id: str | None = None,
+    ) -> Result:
         """Forward and backward; adds to the accumulated gradients."""
-        return _wait(self._async.fwd_bwd(batch, processing))
+        return _wait(self._async.fwd_bwd(batch, processing, request_id=request_id))
 
     def fwd_no_grad(
         self,
@@ -109,17 +115,19 @@ class SyncArcticRLClient:
         """Forward only."""
         return _wait(self._async.fwd_no_grad(batch, reference_model, processing))
 
-    def step(self, lr: float | None = None, *, max_grad_norm: float | None = None) -> Result:
+    def step(
+        self, lr: float | None = None, *, max_grad_norm: float | None = None, request_id: str | None = None
+    ) -> Result:
         """One optimizer step."""
-        return _wait(self._async.step(lr, max_grad_norm=max_grad_norm))
+        return _wait(self._async.step(lr, max_grad_norm=max_grad_norm, request_id=request_id))
 
-    def save_checkpoint(self, name: str = "") -> Result:
+    def save_checkpoint(self, name: str = "", *, request_id: str | None = None) -> Result:
         """Writes a checkpoint."""
-        return _wait(self._async.save_checkpoint(name))
+        return _wait(self._async.save_checkpoint(name, request_id=request_id))
 
-    def load_checkpoint(self, checkpoint: str | Mapping[str, Any]) -> Result:
+    def load_checkpoint(self, checkpoint: str | Mapping[str, Any], *, request_id: str | None = None) -> Result:
         """Goes on from a checkpoint."""
-        return _wait(self._async.load_checkpoint(checkpoint))
+        return _wait(self._async.load_checkpoint(checkpoint, request_id=request_id))
 
     def sleep_training(self, mode: str = "all") -> Result:
         """Gives the trainer's memory back."""
@@ -159,9 +167,11 @@ class SyncArcticRLClient:
         """Log-probs of given text under the log-prob job's weights."""
         return _wait(self._async.log_probs(prompts, completions, top_k))
 
-    def sync_weights(self, cuda_ipc: bool = False, low_memory: bool = False) -> Result:
+    def sync_weights(
+        self, cuda_ipc: bool = False, low_memory: bool = False, *, request_id: str | None = None
+    ) -> Result:
         """Carries the trainer's weights into the sampler."""
-        return _wait(self._async.sync_weights(cuda_ipc, low_memory))
+        return _wait(self._async.sync_weights(cuda_ipc, low_memory, request_id=request_id))
 
     def weight_norm(self) -> Result:
         """Norms of both sides' weights, and which tensors differ."""

@@ -30,9 +30,19 @@ _OFFLOADED = {"all": "offloaded", "non_lp": "offloaded_non_lp", "lp_params": "of
 
 
 class ArcticRLTraining(ArcticRLBase):
-    """Methods of the training job. Each is a ValueError when there is none."""
+    """Methods of the training job. Each is a ValueError when there is none.
 
-    async def fwd_bwd(self, batch: Mapping[str, Any], processing: Mapping[str, Any] | None = None) -> Result:
+    Under one `request_id` a call is applied once, however often it is made: an error that leaves it open whether the
+    server carried it out has the id to repeat it with. Left out, it is a fresh one.
+    """
+
+    async def fwd_bwd(
+        self,
+        batch: Mapping[str, Any],
+        processing: Mapping[str, Any] | None = None,
+        *,
+        request_id: str | None = None,
+    ) -> Result:
         """Runs a batch forward and backward, and adds its gradients to those accumulated.
 
         `batch` is {"args": [input_ids], "kwargs": {"attention_mask": ...}, "context": {...}}, tensors [B, S] of
@@ -58,6 +68,7 @@ class ArcticRLTraining(ArcticRLBase):
                 loss=loss,
                 loss_config=loss_config,
                 return_outputs=call.log_probs or call.entropy,
+                request_id=request_id,
             )
         )
         result = fwd_bwd_result(job, found, call, decoded)
@@ -95,7 +106,9 @@ class ArcticRLTraining(ArcticRLBase):
         _warn(result["warnings"])
         return result
 
-    async def step(self, lr: float | None = None, *, max_grad_norm: float | None = None) -> Result:
+    async def step(
+        self, lr: float | None = None, *, max_grad_norm: float | None = None, request_id: str | None = None
+    ) -> Result:
         """Clips and applies the accumulated gradients, and clears them.
 
         `lr` and `max_grad_norm` (0 does not clip) are of this step alone. Returns {job_id, metrics: {last_lr,
@@ -103,19 +116,22 @@ class ArcticRLTraining(ArcticRLBase):
         """
         job = self.training_job_id
         check(lr, "lr", (Real, NoneType), "a number")
-        found = await self._run(self._client.training.step(job, learning_rate=lr, max_grad_norm=max_grad_norm))
+        found = await self._run(
+            self._client.training.step(job, learning_rate=lr, max_grad_norm=max_grad_norm, request_id=request_id)
+        )
         return step_result(job, found)
 
-    async def save_checkpoint(self, name: str = "") -> Result:
+    async def save_checkpoint(self, name: str = "", *, request_id: str | None = None) -> Result:
         """Writes a checkpoint under `name`, or one of the server's choosing.
 
         Returns {job_id, path, hf_path, global_step, name, weight_version, size_bytes}; the paths are folders on
         the server, and `hf_path` is one that transformers and vLLM load.
         """
         job = self.training_job_id
-        return checkpoint_result(job, await self._run(self._client.training.save_checkpoint(job, name)))
+        found = await self._run(self._client.training.save_checkpoint(job, name, request_id=request_id))
+        return checkpoint_result(job, found)
 
-    async def load_checkpoint(self, checkpoint: str | Mapping[str, Any]) -> Result:
+    async def load_checkpoint(self, checkpoint: str | Mapping[str, Any], *, request_id: str | None = None) -> Result:
         """Goes on from a checkpoint: its name, its path, or what `save_checkpoint` returned.
 
         Returns {job_id, global_step, name, path, weight_version}. NotFoundError when there is no such checkpoint.
@@ -128,7 +144,8 @@ class ArcticRLTraining(ArcticRLBase):
             if name.rstrip("/") not in known:
                 raise ValueError(f"no checkpoint has the path {name!r}; give its name")
             name = known[name.rstrip("/")]
-        return load_result(job, await self._run(self._client.training.load_checkpoint(job, name)))
+        found = await self._run(self._client.training.load_checkpoint(job, name, request_id=request_id))
+        return load_result(job, found)
 
     async def sleep_training(self, mode: str = "all") -> Result:
         """Gives the trainer's memory back: "all", "non_lp" (all but the low-precision weights), "lp_params" (those).
