@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -22,7 +23,7 @@ async def begun(answers: Answers) -> tuple[Answer, Reading]:
 
 
 async def test_the_last_of_a_reader_that_was_followed_does_not_end_the_next_ones() -> None:
-    answers = Answers(lambda size: None)
+    answers = Answers(lambda size: None, itertools.count().__next__)
     answer, first = await begun(answers)
     first.settle(lost=True)
     leaving = asyncio.ensure_future(first.left())
@@ -38,7 +39,7 @@ async def test_the_last_of_a_reader_that_was_followed_does_not_end_the_next_ones
 
 async def test_an_answer_that_cannot_be_written_waits_for_nobody() -> None:
     sizes: list[int] = []
-    answers = Answers(sizes.append)
+    answers = Answers(sizes.append, itertools.count().__next__)
     answer, only = await begun(answers)
     answer.put({"text": "\ud800"})
     only.failed()

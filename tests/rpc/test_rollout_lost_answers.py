@@ -11,7 +11,7 @@ import pytest
 from gradwire.server.domain.rollouts import answers
 from gradwire.server.domain.rollouts.calls import CallStatus
 from gradwire.v1 import rollout_pb2 as pb
-from tests.rpc.rollouts import ABANDONED, DONE, Played, counted, path, read_id, send, statuses
+from tests.rpc.rollouts import ABANDONED, DONE, RETRIED, Played, counted, path, read_id, send, statuses
 from tests.rpc.support import until
 
 
@@ -58,6 +58,32 @@ async def test_equal_requests_are_kept_apart(played: Played) -> None:
     assert len({*ids, read["id"]}) == 5
     assert set(gone) < set(ids)
     assert len(played.engine.calls) == len(await statuses(played, rollout)) == 5
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_who_begins_anew_and_counts_from_there_gets_the_newer_answer(played: Played, again: bool) -> None:
+    """An agent's own loop, above a client that counts."""
+    (rollout,) = await played.open()
+    for _ in range(2):
+        await lost(played, rollout, counted(0), answered=True)
+    first, second = (call.request_id for call in played.engine.calls)
+    _, answer = await played.call(path(rollout), headers=counted(1))
+    assert answer["id"] == second
+    assert await statuses(played, rollout) == [RETRIED, DONE]
+    if again:  # there were two clients
+        _, answer = await played.call(path(rollout), headers=counted(1))
+        assert answer["id"] == first
+        assert await statuses(played, rollout) == [DONE, DONE]
+
+
+async def test_what_is_given_late_counts_though_the_prompt_was_asked_again_meanwhile(played: Played) -> None:
+    (rollout,) = await played.open()
+    await lost(played, rollout, counted(0), answered=True)
+    await played.call(path(rollout), headers=counted(0))
+    assert await statuses(played, rollout) == [RETRIED, DONE]
+    _, answer = await played.call(path(rollout), headers=counted(1))
+    assert answer["id"] == played.engine.calls[0].request_id
+    assert await statuses(played, rollout) == [DONE, DONE]
 
 
 async def test_other_requests_do_not_get_what_was_lost(played: Played) -> None:

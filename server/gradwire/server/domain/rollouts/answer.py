@@ -110,14 +110,16 @@ class Answer:
 
     # Waiting for a reader
 
-    def claim(self, retries: int | None) -> None:
-        """It has one more reader, of an attempt of this count."""
+    def claim(self, retries: int | None, turn: Callable[[], int]) -> None:
+        """It has one more reader, of an attempt of this count. `turn` is now, in the order of the rollout."""
         self.num_readers += 1
         self.lost = False
         if retries is not None:
             self.retries = retries
         if self._call is not None:
             self._call.unread = False
+            if self._call.ended is not None:
+                self._call.ended = turn()  # what began meanwhile was asked before this was had
         self._stop_timer()
         self._awaited.set()
 

@@ -21,8 +21,10 @@ class Answers:
     told how many more bytes are kept.
     """
 
-    def __init__(self, hold: Callable[[int], None]) -> None:
+    def __init__(self, hold: Callable[[int], None], turn: Callable[[], int]) -> None:
+        """`turn` gives the next number in the order of the rollout's beginnings and ends."""
         self._hold = hold
+        self._turn = turn
         self._waits = True
         self._kept: set[Answer] = set()
         self._named: dict[str, Answer] = {}
@@ -39,11 +41,12 @@ class Answers:
         """One that nobody got, of an earlier attempt.
 
         Equal requests are common where several answers are wanted, and which of them is sent again is unknown. But
-        they are alike, and each answer that was lost is given to one of them.
+        they are alike, and each answer that was lost is given to one of them: of the nearest count, the newest, since
+        who sends a request anew has done with the one before.
         """
         found = [
             answer
-            for answer in self._twins.get(request.twin, ())
+            for answer in reversed(self._twins.get(request.twin, {}))
             if answer.lost and request.retries and (answer.retries or 0) < request.retries
         ]
         return max(found, key=lambda answer: answer.retries or 0, default=None)
@@ -61,7 +64,7 @@ class Answers:
         if request.name and answer in self._kept:
             self._named[request.name] = answer
             answer.names.add(request.name)
-        answer.claim(request.retries)
+        answer.claim(request.retries, self._turn)
         return Reading(self, answer)
 
     def drop(self, answer: Answer, error: Exception | None) -> None:

@@ -80,7 +80,8 @@ class Rollout:
         self.job = job
         self.spec = spec
         self.calls: list[Call] = []
-        self.answers = Answers(self.hold)
+        self._turns = itertools.count()
+        self.answers = Answers(self.hold, self._turns.__next__)
         self.end: End | None = None
         self._asked: End | None = None  # by `finish`
         self.opened_at = time.time()
@@ -91,7 +92,6 @@ class Rollout:
         self.num_bytes = 0
         self._changed = changed
         self._running: dict[int, asyncio.Task[object]] = {}
-        self._turns = itertools.count()
         self._deadline = asyncio.get_running_loop().call_later(spec.timeout_s, self._time_is_up)
 
     @property
