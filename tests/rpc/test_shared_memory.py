@@ -95,16 +95,18 @@ async def test_the_array_may_be_changed_when_the_call_has_begun(tmp_path: Path, 
             np.testing.assert_array_equal(result.action, expected.action)
 
 
-async def test_the_http_door_reads_them_too_but_not_for_others(tmp_path: Path, reads: list[str]) -> None:
+async def test_every_door_reads_them_but_not_for_others(tmp_path: Path, reads: list[str]) -> None:
     async with deployed(tmp_path, http="127.0.0.1:0") as served:
-        address = f"http://{served.app.http_address}"
-        proxied = {"x-forwarded-for": "192.0.2.1"}
-        async with AsyncClient(address) as near, AsyncClient(address, metadata=proxied) as far:
-            found = await act(near, "image", IMAGES)
-            assert len(reads) == 1
-            same = await act(far, "image", IMAGES)
-            np.testing.assert_array_equal(found.action, same.action)
-            assert len(reads) == 1 and far._connection.segments.off and not near._connection.segments.off
+        for address in (served.app.grpc_address, f"http://{served.app.http_address}"):
+            async with AsyncClient(address) as near:
+                found = await act(near, "image", IMAGES)
+                assert len(reads) == 1 and not near._connection.segments.off
+            for name in ("forwarded", "via", "x-forwarded-for", "x-real-ip"):
+                async with AsyncClient(address, metadata={name: "192.0.2.1"}) as far:
+                    same = await act(far, "image", IMAGES)
+                np.testing.assert_array_equal(found.action, same.action)
+                assert len(reads) == 1 and far._connection.segments.off, (address, name)
+            reads.clear()
 
 
 @pytest.mark.parametrize("why", ["turned off", "other host"])

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from gradwire.server.addresses import is_loopback
 
-_PROXIES = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-
 
 def content_type(headers: Mapping[str, str]) -> str:
     """Without parameters such as charset."""
@@ -31,11 +29,6 @@ def peer_of(client: tuple[str, int] | None) -> str:
     except ValueError:
         return ""
     return f"ipv4:{host}:{port}" if version == 4 else f"ipv6:[{host}]:{port}"
-
-
-def is_forwarded(headers: Mapping[str, str]) -> bool:
-    """A proxy sent the request: its own address says nothing of the caller."""
-    return any(name in headers for name in _PROXIES)
 
 
 def names_this_host(headers: Mapping[str, str]) -> bool:

@@ -12,8 +12,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gradwire.server.errors import GradwireError
-from gradwire.server.http.headers import is_forwarded, peer_of
+from gradwire.server.http.headers import peer_of
 from gradwire.server.rpc.interceptors.auth import Auth, is_same_host
+from gradwire.server.rpc.interceptors.step import is_forwarded
 
 HealthFacts = Callable[[], tuple[bool, dict[str, str]]]
 """Whether the server serves, and the state of each job."""

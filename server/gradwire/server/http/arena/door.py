@@ -13,7 +13,7 @@ from gradwire.server.http.arena.handlers import Handler
 from gradwire.server.http.arena.paths import Route, looks_like_ours, method_name, target_of
 from gradwire.server.http.asgi import Send
 from gradwire.server.http.body import Body, BodyLimits
-from gradwire.server.http.headers import is_forwarded, names_this_host, peer_of
+from gradwire.server.http.headers import names_this_host, peer_of
 from gradwire.server.http.refusals import foreign_name, wrong_verb
 from gradwire.server.http.works import Ending, Works
 from gradwire.server.rpc.interceptors.errors import shown
@@ -55,7 +55,7 @@ class ArenaDoor:
             await answer.fail(wrong_verb(verbs), status=405, headers=[(b"allow", verbs.encode())])
         else:
             peer = peer_of(scope.get("client"))
-            call = Call(method_name(route), peer, headers, forwarded=is_forwarded(headers))
+            call = Call(method_name(route), peer, headers)
             body = Body(receive, limit=self._limits.max_bytes, patience_s=self._limits.patience_s, gzipped=False)
             asked = Asked(route, target, call, body, scope["scheme"], scope["query_string"])
             if await self._works.run(self._work(asked, answer), body) is not Ending.OWN:

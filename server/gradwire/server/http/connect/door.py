@@ -31,7 +31,7 @@ from gradwire.server.http.connect.envelopes import messages
 from gradwire.server.http.connect.methods import Method, MethodTable
 from gradwire.server.http.connect.negotiation import Form
 from gradwire.server.http.connect.replies import Reply, send_failure
-from gradwire.server.http.headers import announced_length, content_type, is_forwarded, names_this_host, peer_of
+from gradwire.server.http.headers import announced_length, content_type, names_this_host, peer_of
 from gradwire.server.http.refusals import foreign_name
 from gradwire.server.http.works import Ending, Works
 from gradwire.server.rpc.interceptors.errors import method_not_served, status_of
@@ -70,7 +70,7 @@ class ConnectDoor:
             )
         else:
             peer = peer_of(scope.get("client"))
-            call = Call(method.path, peer, headers, forwarded=is_forwarded(headers))
+            call = Call(method.path, peer, headers)
             await self._answer(method, call, form, receive, form.reply(send, form.coding))
 
     async def _answer(self, method: Method, call: Call, form: Form, receive: Any, reply: Reply) -> None:

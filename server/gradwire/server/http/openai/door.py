@@ -18,7 +18,7 @@ from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, dra
 from gradwire.server.http.asgi import Send
 from gradwire.server.http.body import Body, BodyLimits
 from gradwire.server.http.delivery import SCOPE_KEY, Delivery
-from gradwire.server.http.headers import announced_length, is_forwarded, names_this_host, peer_of
+from gradwire.server.http.headers import announced_length, names_this_host, peer_of
 from gradwire.server.http.json_body import check_escapes, json_object, off_loop
 from gradwire.server.http.openai.errors import body_of, headers_of, status_of
 from gradwire.server.http.openai.paths import Target, rollout_of, target_of
@@ -71,7 +71,7 @@ class OpenAiDoor:
 
     async def _answer(self, target: Target, scope: Any, headers: dict[str, str], receive: Any, reply: _Answer) -> None:
         peer = peer_of(scope.get("client"))
-        call = Call(target.method, peer, headers, forwarded=is_forwarded(headers))
+        call = Call(target.method, peer, headers)
         body = Body(receive, limit=self._limits.max_bytes, patience_s=self._limits.patience_s, gzipped=False)
         query = scope.get("query_string", b"")
         if await self._works.run(self._work(target, call, body, reply, query), body) is not Ending.OWN:

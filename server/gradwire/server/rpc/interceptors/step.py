@@ -7,11 +7,18 @@ Nothing in here knows gRPC or HTTP: each door makes a `Call` and runs the chain 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import TracebackType
 from typing import Any
+
+_PROXY_HEADERS = frozenset({"forwarded", "x-forwarded-for", "x-real-ip", "via"})
+
+
+def is_forwarded(headers: Mapping[str, str]) -> bool:
+    """A proxy sent this, by HTTP's headers or gRPC's metadata: its own address says nothing of the caller."""
+    return not _PROXY_HEADERS.isdisjoint(headers)
 
 
 @dataclass(slots=True)
@@ -21,7 +28,6 @@ class Call:
     method: str  # "/gradwire.v1.SamplingService/Generate"
     peer: str = ""  # as gRPC writes it: "ipv4:127.0.0.1:4711"
     metadata: dict[str, str] = field(default_factory=dict)
-    forwarded: bool = False  # by a proxy: the peer is not who calls
     began: float = 0.0  # by time.monotonic()
     identified: float = 0.0  # likewise: when it was last asked who calls
     heard: bool = False  # the first message of a client's stream has come
@@ -30,6 +36,11 @@ class Call:
     def service(self) -> str:
         """ "gradwire.v1.SamplingService"."""
         return self.method.rsplit("/", 2)[-2]
+
+    @property
+    def forwarded(self) -> bool:
+        """By a proxy: the peer is not who calls. No door has to say so, and none can forget to."""
+        return is_forwarded(self.metadata)
 
 
 class Step:
