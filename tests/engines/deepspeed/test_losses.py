@@ -19,7 +19,7 @@ from gradwire.server.engines.training import LossSpec, OptimizerConfig, Training
 from gradwire.server.errors import FailedPrecondition, InvalidArgument
 from gradwire.server.losses import registry
 from tests.engines.deepspeed.support import TIMES, PlainTrainer, group_batch, random_batch, running, tiny_config
-from tests.losses.plugin import install_plugin
+from tests.losses.plugin import SLIPS, install_plugin
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -194,7 +194,7 @@ async def test_an_installed_loss_trains_and_a_broken_one_does_not_end_the_job(
     try:
         batch = random_batch(1, 4)
         assert batch.loss_mask is not None
-        async with running(tiny_config(optimizer=SGD)) as trainer:
+        async with running(tiny_config(optimizer=SGD, num_workers=2)) as trainer:
             lp = (await trainer.fwd_no_grad(batch)).log_probs
             found = await trainer.fwd_bwd(batch, LossSpec("square", {"target": -2.0}))
             expected = (np.square(lp + 2.0) * batch.loss_mask).sum() / batch.loss_mask.sum()
@@ -202,6 +202,13 @@ async def test_an_installed_loss_trains_and_a_broken_one_does_not_end_the_job(
             with pytest.raises(InvalidArgument, match="'broken' failed on this batch: ZeroDivisionError") as caught:
                 await trainer.fwd_bwd(batch, LossSpec("broken"))
             assert caught.value.reason == "LOSS_FAILED"
-            assert (await trainer.step()).grad_norm > 0
+            for slip, said in SLIPS.items():
+                with pytest.raises(InvalidArgument, match=said) as caught:
+                    await trainer.fwd_bwd(batch, LossSpec("slip", {"slip": slip}))
+                assert caught.value.reason == "LOSS_FAILED"
+            norm = (await trainer.step()).grad_norm
+            await trainer.fwd_bwd(batch, LossSpec("square", {"target": -2.0}))
+            assert (await trainer.step()).grad_norm == norm > 0
+            assert (await trainer.fwd_bwd(batch, LossSpec("slip"))).loss > 0  # no slip; it names no metric either
     finally:
         registry._registry.cache_clear()

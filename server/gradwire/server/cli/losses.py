@@ -18,6 +18,7 @@ from gradwire.server.cli import missing_package
 from gradwire.server.cli.usage import add_json, fail
 from gradwire.server.errors import GradwireError
 from gradwire.server.losses.cases import KEY_OF, CaseError, LossCase, evaluate, read_cases, refusal
+from gradwire.server.losses.contract import LossPluginError, rules_of
 from gradwire.server.losses.registry import ALIASES, Loss, loss_names, resolve_loss
 
 TOLERANCE = 1e-9
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit code."""
     try:
         names = loss_names()
-    except (TypeError, ValueError) as error:  # what is installed as a loss is none, or takes another's name
+    except LossPluginError as error:  # what is installed as a loss is none, or takes another's name
         return fail("losses", error, for_programs=args.json)
     try:
         if args.action == "list":
@@ -89,7 +90,7 @@ def _list(losses: Sequence[Loss], as_json: bool) -> int:
 
 def _row(loss: Loss) -> dict[str, Any]:
     """What is told of a loss: `options` by name with their defaults, `needs` in words."""
-    defaults = loss.parse({})
+    defaults = loss.config_type()
     return {
         "name": loss.name,
         "summary": loss.summary,
@@ -114,7 +115,7 @@ def _for_json(options: dict[str, Any]) -> dict[str, Any]:
 
 def _needs(loss: Loss) -> list[str]:
     """What a batch must have, by the names of a request. Missing advantages are 1, so they are not among it."""
-    needed = {*loss.columns, *loss.parse({}).columns().needed} - {"advantages"}
+    needed = {*loss.columns, *rules_of(loss.config_type()).needed} - {"advantages"}
     columns = sorted(KEY_OF.get(name, name) for name in needed)
     rows = [f"rows in groups of {loss.rows_together}"] if loss.rows_together > 1 else []
     return [*columns, *rows]

@@ -24,7 +24,7 @@ from gradwire.server.engines.training import TrainingBatch
 from gradwire.server.errors import GradwireError, InvalidArgument
 from gradwire.server.losses.config import LossConfig
 from gradwire.server.losses.family import GrpoConfig
-from gradwire.server.losses.names import did_you_mean
+from gradwire.server.losses.names import COLUMNS, did_you_mean
 from gradwire.server.losses.prepare import prepare_batch
 from gradwire.server.losses.registry import resolve_loss
 
@@ -35,13 +35,6 @@ if TYPE_CHECKING:
 
 Doubles = npt.NDArray[np.float64]
 
-COLUMNS = {
-    "advantages": "advantages",
-    "old_log_probs_shifted": "old_log_probs",
-    "prox_logp_shifted": "prox_log_probs",
-    "ref_log_probs_shifted": "ref_log_probs",
-    "versions": "versions",
-}
 KEY_OF = {column: key for key, column in COLUMNS.items()}
 """Column of the engine's batch -> its key in a case, which is its name in a request, too."""
 
@@ -135,9 +128,11 @@ def evaluate(case: LossCase) -> tuple[float, Doubles]:
     """The loss and its gradient by the logits [B, S, V]. Raises InvalidArgument where a job would."""
     import torch
 
+    from gradwire.server.losses.compute import gradient_of
+
     logits = torch.from_numpy(case.logits.copy()).requires_grad_()
     (output,) = loss_of_parts(case, logits, [range(len(case.input_ids))])
-    (gradient,) = torch.autograd.grad(output.loss, logits)
+    gradient = gradient_of(resolve_loss(case.loss), output, logits)
     return float(output.loss.detach()), gradient.numpy()
 
 
@@ -148,6 +143,7 @@ def loss_of_parts(case: LossCase, logits: Tensor, parts: Sequence[Sequence[int]]
     """
     import torch
 
+    from gradwire.server.losses.compute import compute_loss, load_loss
     from gradwire.server.losses.inputs import LossInputs
 
     loss = resolve_loss(case.loss, path="config.loss")
@@ -158,6 +154,7 @@ def loss_of_parts(case: LossCase, logits: Tensor, parts: Sequence[Sequence[int]]
     entropies = -(scores.exp() * scores).sum(-1)
     labels = torch.from_numpy(np.roll(case.input_ids, -1, axis=-1))
     log_probs = scores.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    function = load_loss(loss)
     outputs = []
     for rows in parts:
         numbers = {number: index for index, number in enumerate(rows)}
@@ -177,7 +174,7 @@ def loss_of_parts(case: LossCase, logits: Tensor, parts: Sequence[Sequence[int]]
                 for name, column in prepared.batch.columns.items()
             },
         )
-        outputs.append(loss.load()(inputs, config, prepared.whole))
+        outputs.append(compute_loss(loss, function, inputs, config, prepared.whole))
     return outputs
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gradwire.server.engines.training import TrainingBatch
 from gradwire.server.errors import FieldViolation, InvalidArgument
 from gradwire.server.losses.config import PROMPT_GROUP_IDS, LossConfig
+from gradwire.server.losses.contract import rules_of
 from gradwire.server.losses.registry import Loss
 
 COLUMNS = ("advantages", "old_log_probs", "prox_log_probs", "ref_log_probs", "versions")
@@ -93,7 +94,7 @@ def rows_of(batch: TrainingBatch, positions: npt.NDArray[np.int64]) -> npt.NDArr
 
 
 def _check_columns(batch: TrainingBatch, loss: Loss, config: LossConfig) -> None:
-    rules = config.columns()
+    rules = rules_of(config)
     for name in loss.columns:
         rules.need(f"the loss {loss.name!r}", name)
     present = {*batch.columns, *({PROMPT_GROUP_IDS} if batch.prompt_group_ids is not None else ())}

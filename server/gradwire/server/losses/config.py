@@ -13,8 +13,9 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from gradwire.server.errors import FieldViolation, InvalidArgument
+from gradwire.server.losses.contract import problems_of
 from gradwire.server.losses.idle import COUNTS, Idle, idle_options
-from gradwire.server.losses.names import AGGREGATION_MODES, did_you_mean
+from gradwire.server.losses.names import AGGREGATION_MODES, column_name, did_you_mean
 
 PROMPT_GROUP_IDS = "prompt_group_ids"
 """Named like a column, but one integer for each row."""
@@ -22,7 +23,10 @@ PROMPT_GROUP_IDS = "prompt_group_ids"
 
 @dataclass(slots=True)
 class ColumnRules:
-    """Columns of a batch that a configuration needs or cannot have, each with the reason in words."""
+    """Columns of a batch that a configuration needs or cannot have, each with the reason in words.
+
+    They are named as LossInputs or as a request names them; a name that is neither is a ValueError.
+    """
 
     needed: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -30,11 +34,11 @@ class ColumnRules:
     def need(self, option: str, *columns: str) -> None:
         """The option needs these columns."""
         for column in columns:
-            self.needed.setdefault(column, f"{option} needs this column")
+            self.needed.setdefault(column_name(column), f"{option} needs this column")
 
     def refuse(self, column: str, why: str) -> None:
         """The column must be absent."""
-        self.refused[column] = why
+        self.refused[column_name(column)] = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ def parse_config(kind: type[AnyConfig], values: Mapping[str, Any], *, path: str)
     if bad:
         raise InvalidArgument(bad, reason="LOSS_CONFIG_INVALID")
     config = kind(**given)
-    if problems := config.problems() or idle_options(config, config.idle()):
+    if problems := problems_of(config, path=path) or idle_options(config, config.idle()):
         violations = [FieldViolation(f"{path}.{key}", text) for key, text in problems]
         raise InvalidArgument(violations, reason="LOSS_CONFIG_INVALID")
     return config

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+TIMES = ("forward_seconds", "loss_seconds", "backward_seconds", "tokens_per_second")
+"""Names of what the trainer measures itself."""
+
 
 class Reduction(StrEnum):
     """How two values of one metric become one."""

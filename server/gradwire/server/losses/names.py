@@ -25,6 +25,14 @@ KL_TYPES = {
     "low_var_kl": "k3",
 }
 
+COLUMNS = {
+    "advantages": "advantages",
+    "old_log_probs_shifted": "old_log_probs",
+    "prox_logp_shifted": "prox_log_probs",
+    "ref_log_probs_shifted": "ref_log_probs",
+    "versions": "versions",
+}
+"""Name of a column in a request -> in LossInputs."""
 
 _ELSEWHERE = {
     "epsilon": "eps_clip",
@@ -46,6 +54,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         if meant is None or _likeness(word, meant) < _NEAR:
             return ""
     return f" Did you mean {meant!r}?"
+
+
+def column_name(name: str) -> str:
+    """A column's name in LossInputs, from that or from a request's. Raises ValueError with the nearest known name."""
+    known = [*COLUMNS.values(), "prompt_group_ids"]
+    found = COLUMNS.get(name, name)
+    if found not in known:
+        raise ValueError(f"{name!r} is no column.{did_you_mean(str(name), known)} Columns: {', '.join(known)}")
+    return found
 
 
 def _likeness(word: str, choice: str) -> float:

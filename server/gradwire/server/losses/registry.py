@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.losses import family as c
 from gradwire.server.losses.config import LossConfig, parse_config
-from gradwire.server.losses.names import did_you_mean
+from gradwire.server.losses.contract import LossPluginError, check_installed
+from gradwire.server.losses.names import column_name, did_you_mean
 from gradwire.server.losses.preference_config import CrossEntropyConfig, DpoConfig
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ class Loss:
     """One loss: its name, its configuration's type, and how it is computed.
 
     `load` returns the function; it is called where torch may be imported. `columns` are those of the
-    batch that must be there; `fractional_mask` allows weights other than 0 and 1 in the mask. The rows of
-    a batch are taken in groups of `rows_together` consecutive ones, which always meet in one call of the
-    function, and each of which has a scored token.
+    batch that must be there, named as LossInputs or as a request names them; `fractional_mask` allows
+    weights other than 0 and 1 in the mask. The rows of a batch are taken in groups of `rows_together`
+    consecutive ones, which always meet in one call of the function, and each of which has a scored token.
     """
 
     name: str
@@ -54,6 +55,10 @@ class Loss:
     summary: str = ""
     source: str = ""  # where the formula is from
     rows_together: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a name in `columns` that is none, with the nearest."""
+        object.__setattr__(self, "columns", frozenset(map(column_name, self.columns)))
 
     def parse(self, values: Mapping[str, Any], *, path: str = "loss.config") -> LossConfig:
         """The configuration from a request's mapping; raises InvalidArgument naming each bad key."""
@@ -81,13 +86,17 @@ def loss_names() -> list[str]:
 def _registry() -> dict[str, Loss]:
     losses = {loss.name: loss for loss in _built_in()}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        loss = entry.load()
-        if not isinstance(loss, Loss):
-            raise TypeError(
-                f"entry point {entry.name!r} of group {ENTRY_POINT_GROUP} is a {type(loss).__name__}, not a Loss"
-            )
+        where = f"entry point {entry.name!r} of group {ENTRY_POINT_GROUP}"
+        try:
+            loss = entry.load()
+            if not isinstance(loss, Loss):
+                raise ValueError(f"is a {type(loss).__name__}, not a Loss")
+            check_installed(loss)
+        except Exception as error:
+            text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            raise LossPluginError(f"{where}: {text}") from error
         if loss.name in losses or loss.name in ALIASES:
-            raise ValueError(f"entry point {entry.name!r} would replace the loss {loss.name!r}; give it another name")
+            raise LossPluginError(f"{where} would replace the loss {loss.name!r}; give it another name")
         losses[loss.name] = loss
     return losses
 

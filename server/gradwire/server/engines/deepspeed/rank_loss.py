@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from gradwire.server.engines.deepspeed.packing import MicroBatch
-from gradwire.server.errors import GradwireError, InvalidArgument
+from gradwire.server.errors import InvalidArgument
 from gradwire.server.losses import LossConfig, LossNormalizer
+from gradwire.server.losses.compute import compute_loss, gradient_of
 from gradwire.server.losses.family import GrpoConfig
 from gradwire.server.losses.inputs import LossInputs, LossOutput
 from gradwire.server.losses.metrics import Metric
@@ -82,10 +83,13 @@ def loss_gradient(
     log_probs, entropy = values = scored.detach().requires_grad_()
     check_finite(log_probs.detach(), part.rows, part.row_ids, batch.row_ids)
     inputs = loss_inputs(part, batch, log_probs, entropy)
-    output = _computed(inputs, call)
-    if not output.loss.requires_grad:
-        raise InvalidArgument.at("loss.name", f"the loss {call.loss.name!r} does not depend on the log-probs")
-    (gradient,) = torch.autograd.grad(output.loss, values)
+    try:
+        output = _computed(inputs, call)
+        gradient = gradient_of(call.loss, output, values)
+    except InvalidArgument as error:
+        if error.__cause__ is not None:
+            log.error("the loss %s failed", call.loss.name, exc_info=error.__cause__)
+        raise
     value = float(output.loss.detach())
     wrong = (~gradient.isfinite()).any(0)
     if bool(wrong.any()):
@@ -129,14 +133,7 @@ def _only(inputs: LossInputs, members: Tensor) -> LossInputs:
 
 def _computed(inputs: LossInputs, call: LossCall) -> LossOutput:
     """The loss. Nothing was accumulated yet, so that a fault in an installed one need not end the job."""
-    try:
-        return call.function(inputs, call.config, call.whole)
-    except GradwireError:
-        raise
-    except Exception as error:
-        log.exception("the loss %s failed", call.loss.name)
-        text = f"the loss {call.loss.name!r} failed on this batch: {type(error).__name__}: {error}"
-        raise InvalidArgument.at("loss.name", text[:500], reason="LOSS_FAILED") from error
+    return compute_loss(call.loss, call.function, inputs, call.config, call.whole)
 
 
 def _not_finite(call: LossCall, where: str, value: float) -> InvalidArgument:

@@ -29,6 +29,7 @@ from gradwire.server.engines.deepspeed.storages import model_storages, training_
 from gradwire.server.engines.training import StepResult, TrainerPart, TrainingConfig
 from gradwire.server.errors import FailedPrecondition
 from gradwire.server.losses import LossNormalizer, resolve_loss
+from gradwire.server.losses.compute import load_loss
 from gradwire.server.losses.metrics import Metric, merge_metrics
 
 
@@ -72,7 +73,7 @@ class Trainer:
         """
         loss = resolve_loss(name)
         config = self.ranks.attempt(lambda: with_version(loss.parse(options), batch, self.weight_version))
-        call = LossCall(loss, config, loss.load(), whole)
+        call = LossCall(loss, config, self.ranks.attempt(lambda: load_loss(loss)), whole)
         clock = Stopwatch(self.ranks.device)
         parts = self._plan(batch, loss.rows_together)
         rounds = self.ranks.highest(len(parts))
