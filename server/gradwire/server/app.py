@@ -8,7 +8,6 @@ from collections.abc import Callable
 from grpc import aio
 from prometheus_client import CollectorRegistry
 
-from gradwire.server.addresses import is_loopback, split_address
 from gradwire.server.config import Settings
 from gradwire.server.configured import deploy_configured
 from gradwire.server.domain.caller import LOCAL_TENANT
@@ -26,7 +25,7 @@ from gradwire.server.http.connect.door import ConnectDoor
 from gradwire.server.http.connect.methods import MethodTable
 from gradwire.server.http.operator import OperatorPages
 from gradwire.server.http.server import HttpServer
-from gradwire.server.listening import message_cap, server_options, tls_credentials
+from gradwire.server.listening import listen, message_cap, server_options
 from gradwire.server.models.resolve import resolve_model
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.server.rooms import furnish
@@ -88,7 +87,7 @@ class App:
         await self._database.open()
         make_folders(self.settings)
         self._add_services()
-        self.grpc_address = self._bind()
+        self.grpc_address = listen(self._server, self.settings)
         if self.settings.model:
             await self._start_sampler()
         await self.deployer.restore(without=self.settings.deployments)
@@ -128,20 +127,6 @@ class App:
         made.add_to(self._http_methods)
         if self.settings.reflection:
             add_reflection(self._rpc_methods)
-
-    def _bind(self) -> str:
-        settings = self.settings
-        host, _ = split_address(settings.grpc)
-        try:
-            if settings.tls is None:
-                assert is_loopback(host)  # Settings has refused everything else
-                port = self._server.add_insecure_port(settings.grpc)
-            else:
-                port = self._server.add_secure_port(settings.grpc, tls_credentials(settings))
-        except RuntimeError as error:
-            reason = "the port is taken, or not allowed; give another with --grpc HOST:PORT (port 0: a free one)"
-            raise OSError(f"cannot listen on {settings.grpc}: {reason}") from error
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def hurry(self) -> None:
         """End the calls that `stop` is waiting for."""

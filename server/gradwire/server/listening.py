@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import grpc
+from grpc import aio
 
+from gradwire.server.addresses import is_loopback, split_address
 from gradwire.server.config import MIB, Settings
 
 
@@ -26,7 +28,24 @@ def server_options(settings: Settings) -> list[tuple[str, int]]:
     ]
 
 
-def tls_credentials(settings: Settings) -> grpc.ServerCredentials:
+def listen(server: aio.Server, settings: Settings) -> str:
+    """Take the port; the address with its real one. OSError when it cannot be."""
+    host, _ = split_address(settings.grpc)
+    try:
+        if settings.tls is None:
+            assert is_loopback(host)  # Settings has refused everything else
+            port = server.add_insecure_port(settings.grpc)
+        else:
+            port = server.add_secure_port(settings.grpc, _tls_credentials(settings))
+    except RuntimeError as error:
+        reason = "the port is taken, or not allowed; give another with --grpc HOST:PORT (port 0: a free one)"
+        if settings.tls is not None:
+            reason += "; or gRPC takes no certificate or key of the kind that [tls] names"
+        raise OSError(f"cannot listen on {settings.grpc}: {reason}") from error
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _tls_credentials(settings: Settings) -> grpc.ServerCredentials:
     """From the PEM files that the settings name."""
     tls = settings.tls
     assert tls is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -22,6 +23,9 @@ from gradwire.server.errors import GradwireError
 from gradwire.server.observability.heap import frozen_heap
 from gradwire.server.observability.logs import configure
 from gradwire.server.polling import choose_poller
+from gradwire.server.tls_files import check_tls_files
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,11 +79,14 @@ def run(args: argparse.Namespace) -> int:
             insecure_no_auth=args.insecure_no_auth,
             deployments=dict(args.deployments) or None,
         )
+        tls_warnings = check_tls_files(settings.tls) if settings.tls else ()
     except ValueError as error:
         print(f"gradwire serve: {readable(error)}", file=sys.stderr)
         return 2
     ready_line = _claim_stdout()
     configure(settings.log_level)
+    for warning in tls_warnings:
+        log.warning("%s", warning)
     if settings.log_level != "debug":
         # vLLM warns of each choice that we make for it at every start.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
