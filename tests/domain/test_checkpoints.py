@@ -16,7 +16,7 @@ async def save(store: CheckpointStore, tenant: str, name: str, *, at: float = 0.
     async with store.new(tenant, name) as path:
         path.mkdir()
         write_checkpoint(path, CheckpointInfo(name, str(path), 3, 2, 10, at))
-        store.note_job(path, job_id)
+        store.note_job(path, job_id, 1)
 
 
 @pytest.mark.parametrize(

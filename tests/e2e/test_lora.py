@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,7 +164,56 @@ def test_log_probs_agree_and_a_merged_sync_equals_the_adapter(
     client.weights.sync(job, slots, merge=True)
     assert client.jobs.get(slots).adapters == ()
     assert greedy(client, slots, version=3) == tokens
-    client.weights.sync(make_trainer(), slots)  # the model as it was
+    refused(client, job, slots, rf"serves the weights of training_job/{job.job_id} in version 3")
+
+
+def refused(client: Client, job: Job, sampler: Job, what: str, **options: Any) -> None:
+    """The adapter is not synced, for the sampler serves something else than what it is trained on."""
+    before = client.jobs.get(sampler).adapters
+    with pytest.raises(FailedPreconditionError, match=rf"trains its adapter on .*{what}.*Sync with merge") as caught:
+        client.weights.sync(job, sampler, **options)
+    assert caught.value.reason == "ADAPTER_BASE_DIFFERS"
+    assert client.jobs.get(sampler).adapters == before
+
+
+def test_an_adapter_goes_with_the_model_that_it_was_trained_on(
+    server: ServerProcess, client: Client, make_trainer: TrainerFactory, slots: Job
+) -> None:
+    client.sampling.sleep(2, job=slots)
+    client.sampling.wake(job=slots)  # with the model as it was, whatever was synced before
+    job, full = make_trainer(lora=LORA, **ADAMW), make_trainer()
+    client.training.fwd_bwd(full, {"input_ids": ROWS}, loss="cross_entropy")
+    client.training.step(full, learning_rate=0.0)
+    client.weights.sync(full, slots)
+    client.weights.sync(job, slots, adapter="polite", verify=True)  # version 1 of another job, and the same weights
+    greedy(client, slots, "polite", 0)
+    train(client, full, steps=1)
+    client.weights.sync(full, slots)
+    serves = f"serves the weights of training_job/{full.job_id} in version 2"
+    with pytest.raises(FailedPreconditionError, match=f"'polite' was trained on .*, but .* now {serves}") as caught:
+        greedy(client, slots, "polite")
+    assert caught.value.reason == "ADAPTER_BASE_DIFFERS"
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        by_openai(server, slots, "polite")
+    refused(client, job, slots, serves, adapter="polite")
+    saved = client.training.save_checkpoint(full)
+    on_it = make_trainer(model=f"checkpoint:{saved.name}", lora=LORA, **ADAMW)
+    client.weights.unload_adapter("polite", sampling_job=slots)
+    train(client, on_it)
+    client.weights.sync(on_it, slots, verify=True)
+    (score,) = client.sampling.log_probs(ROWS[:1], job=slots)
+    trained = client.training.fwd_no_grad(on_it, {"input_ids": ROWS[:1]}).log_probs_shifted[0]
+    assert score.prompt.log_probs is not None
+    np.testing.assert_allclose(score.prompt.log_probs[1:], trained[:-1], atol=1e-3)
+    with pytest.raises(FailedPreconditionError, match=f"on tiny, the job trains one on checkpoint:{saved.name}"):
+        client.training.load_checkpoint(on_it, client.training.save_checkpoint(job))
+    client.sampling.sleep(2, job=slots)
+    client.sampling.wake(job=slots)
+    with pytest.raises(FailedPreconditionError, match=r"'default' was trained on .*, but .* now serves tiny"):
+        greedy(client, slots)
+    refused(client, on_it, slots, "serves tiny")
+    client.weights.sync(on_it, slots, merge=True)
+    assert client.jobs.get(slots).adapters == ()
 
 
 def test_checkpoints(client: Client, make_trainer: TrainerFactory) -> None:

@@ -53,6 +53,7 @@ class FakeSampler(FakeModel):
         self.asleep = 0
         self.version = 0
         self.weights = b""
+        self.adapters: dict[str, int] = {}  # versions by name
 
     async def generate(self, request: SampleRequest) -> AsyncGenerator[SampleEvent, None]:
         self.requests.append(request)
@@ -119,10 +120,11 @@ class FakeSampler(FakeModel):
     async def update_adapter(
         self, name: str, spec: AdapterSpec, segment: str, manifest: WeightManifest, version: int
     ) -> None:
-        raise AssertionError("no test of what is around engines syncs an adapter")
+        assert self.paused
+        self.adapters[name] = version
 
     async def remove_adapter(self, name: str) -> None:
-        raise AssertionError("no test of what is around engines syncs an adapter")
+        self.adapters.pop(name, None)
 
     async def weight_norm(self, adapter: str = "") -> float:
         return float(np.linalg.norm(np.frombuffer(self.weights, dtype=np.float32)))

@@ -42,6 +42,7 @@ class FakeTrainer(FakeProcess):
         self._version = 0
         self._steps = 0
         self.weights: npt.NDArray[np.float32] = np.ones(8, np.float32)
+        self.base = self.weights  # of an adapter
         self.gradients = 0
         self.gate: asyncio.Event | None = None
         self.begun = asyncio.Event()
@@ -129,8 +130,8 @@ class FakeTrainer(FakeProcess):
         await self._reach("empty_cache")
         return MemoryReport(2000, 1900)
 
-    async def checksums(self, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
-        digest = hashlib.sha256(self.weights.tobytes()).hexdigest()
+    async def checksums(self, dtype: str, *, merged: bool = False, base: bool = False) -> list[TensorChecksum]:
+        digest = hashlib.sha256((self.base if base else self.weights).tobytes()).hexdigest()
         return [TensorChecksum(WEIGHT, dtype, self.weights.shape, digest)]
 
 

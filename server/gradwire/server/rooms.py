@@ -50,7 +50,8 @@ class Rooms:
 def furnish(settings: Settings, engines: EngineFactory, database: Database, metrics: CallMetrics) -> Rooms:
     """All of them, empty. Nothing starts, and the database need not be open."""
     jobs = JobRegistry(engines, max_jobs=settings.limits.max_jobs)
-    sync = WeightSync()
+    checkpoints = CheckpointStore(settings.data_dir / "checkpoints")
+    sync = WeightSync(checkpoints.origin)
     updates = WeightUpdates(sync)
     rollouts = _rollouts(settings, metrics)
     jobs.on_destroy += [updates.forget, sync.forget, rollouts.end_job]
@@ -67,7 +68,7 @@ def furnish(settings: Settings, engines: EngineFactory, database: Database, metr
         uploads=UploadStore(
             max_upload_bytes=settings.limits.max_upload_bytes, capacity=settings.limits.max_stored_upload_bytes
         ),
-        checkpoints=CheckpointStore(settings.data_dir / "checkpoints"),
+        checkpoints=checkpoints,
         rollouts=rollouts,
         deployments=deployments,
         deployer=deployer,

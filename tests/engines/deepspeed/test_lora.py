@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import peft
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from gradwire.server.engines.training import LoraConfig, LossSpec, OptimizerConfig, TrainingConfig
@@ -97,9 +99,16 @@ async def test_bfloat16_moves_and_the_base_stays(stage: int, workers: int) -> No
         dtype="bfloat16", zero_stage=stage, num_workers=workers, lora=LORA, optimizer=OptimizerConfig(lr=1e-2)
     )
     async with running(config) as trainer:
+        base = await trainer.checksums("BF16", base=True)
+        with safe_open(f"{config.model_path}/model.safetensors", "pt") as file:
+            for found in base:
+                data = file.get_tensor(found.name).bfloat16().view(torch.int16).numpy().tobytes()
+                assert found.sha256 == hashlib.sha256(data).hexdigest()
         losses = [await step_on(trainer, group_batch(1)) for _ in range(6)]
         assert losses[-1] < losses[0] - 0.05
         assert not ready(await weights_of(trainer))
+        assert await trainer.checksums("BF16", base=True) == base
+        assert await trainer.checksums("BF16", merged=True) != base
 
 
 async def step_on(trainer: Any, batch: Any) -> float:

@@ -346,12 +346,14 @@ class GetNormResponse(_message.Message):
     def __init__(self, norm: _Optional[float] = ...) -> None: ...
 
 class GetChecksumsRequest(_message.Message):
-    __slots__ = ("dtype", "merged")
+    __slots__ = ("dtype", "merged", "base")
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     MERGED_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
     dtype: str
     merged: bool
-    def __init__(self, dtype: _Optional[str] = ..., merged: bool = ...) -> None: ...
+    base: bool
+    def __init__(self, dtype: _Optional[str] = ..., merged: bool = ..., base: bool = ...) -> None: ...
 
 class TensorChecksum(_message.Message):
     __slots__ = ("name", "dtype", "shape", "sha256")

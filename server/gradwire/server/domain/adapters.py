@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gradwire.server.domain.bases import Base
 from gradwire.server.domain.jobs import Adapter
 from gradwire.server.domain.registry import AnyJob, SamplingJob, TrainingJob
 from gradwire.server.engines.sampling import SamplerConfig
@@ -28,6 +29,7 @@ class Served:
     engine_name: str
     weight_version: int
     since: float  # Unix seconds
+    trouble: str = ""  # why it cannot serve now
 
     @property
     def which(self) -> tuple[str, ...]:
@@ -39,11 +41,40 @@ def served(job: AnyJob, name: str, tenant: str, *, field: str = "adapter") -> Se
     """The adapter of a request. Raises NotFound, with the caller's adapters, for one that is not there."""
     adapter = job.adapters.get((tenant, name or DEFAULT))
     if adapter is not None:
-        return Served(adapter.engine_name, adapter.weight_version, adapter.since)
+        return Served(adapter.engine_name, adapter.weight_version, adapter.since, _trouble(job, adapter))
     if name in ("", BASE):
         return Served("", job.weight_version, job.version_since)
     known = ", ".join([BASE, *(a.name for a in of_tenant(job, tenant))])
     raise NotFound("adapter", name, f"{field}: {job.name} has no adapter {name!r}; there are: {known}")
+
+
+def able(job: AnyJob, name: str, tenant: str, *, field: str = "adapter") -> Served:
+    """As `served`, of one that can compute. Raises FailedPrecondition for one whose base the job has lost."""
+    found = served(job, name, tenant, field=field)
+    if found.trouble:
+        raise FailedPrecondition("ADAPTER_BASE_DIFFERS", found.trouble, subject=job.name)
+    return found
+
+
+def _trouble(job: AnyJob, adapter: Adapter) -> str:
+    if not adapter.trained_on:
+        return ""
+    return (
+        f"the adapter {adapter.name!r} was trained on {adapter.trained_on}, but {job.name} now serves "
+        f"{job.base.words}: sync it again from a job that trains on that, or sync with merge ({BASE!r} is the model "
+        "itself)"
+    )
+
+
+def rebase(job: SamplingJob, base: Base, before: Base) -> list[Adapter]:
+    """The job's own weights are `base` now. Those of its adapters that this spoils, which none can use any more."""
+    job.base = base
+    if base == before:
+        return []
+    spoilt = [(key, adapter) for key, adapter in job.adapters.items() if not adapter.trained_on]
+    for key, adapter in spoilt:
+        job.adapters[key] = replace(adapter, trained_on=before.words)
+    return [adapter for _, adapter in spoilt]
 
 
 def of_tenant(job: AnyJob, tenant: str) -> list[Adapter]:

@@ -43,6 +43,7 @@ class CheckpointStore:
         self.root = root
         self._being_written: set[Path] = set()
         self._held: Counter[tuple[str, str]] = Counter()  # by tenant and name: what must not be deleted now
+        self._written: dict[str, tuple[int, int]] = {}  # job and weight version of model folders of this server's run
 
     def _folder(self, tenant: str) -> Path:
         # By bytes, so that no two tenants get one folder, and none gets ".".
@@ -155,8 +156,14 @@ class CheckpointStore:
                 raise _damaged(name, f"{file} is not what was written")
         return path / EXPORT_FOLDER
 
-    def note_job(self, path: Path, job_id: int) -> None:
+    def origin(self, folder: str) -> tuple[int, int] | None:
+        """The job that wrote a checkpoint's model folder, and its weight version; None of another server's, too, for
+        job numbers begin anew with each."""
+        return self._written.get(folder)
+
+    def note_job(self, path: Path, job_id: int, version: int) -> None:
         """Remember which job wrote a checkpoint: beside it, since the trainer does not know."""
+        self._written[str(path / EXPORT_FOLDER)] = job_id, version
         try:
             (path / JOB_FILE).write_text(str(job_id))
         except OSError as error:  # the checkpoint is whole without

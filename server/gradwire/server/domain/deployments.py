@@ -78,15 +78,18 @@ class Weights:
     """0: the model's own, or a bundle's."""
     adapter: str = ""
     """The sampling engine's name of it. Empty: the model itself."""
+    trouble: str = field(default="", compare=False)
+    """Why it cannot answer."""
 
 
-def _followed(job: SamplingJob, training_job_id: int, adapters: Sequence[Adapter]) -> Weights:
+def _followed(job: SamplingJob, training_job_id: int, adapters: Sequence[Adapter], tenant: str) -> Weights:
     """The latest that a training job synced: its adapter, or the whole model."""
     of_job = [adapter for adapter in adapters if adapter.training_job_id == training_job_id]
     newest = max(of_job, key=lambda adapter: adapter.since, default=None)
     if newest is None or (job.weights_of == training_job_id and job.version_since > newest.since):
         return Weights(job.weight_version, job.weights_of)
-    return Weights(newest.weight_version, training_job_id, newest.engine_name)
+    trouble = served(job, newest.name, tenant).trouble
+    return Weights(newest.weight_version, training_job_id, newest.engine_name, trouble)
 
 
 @dataclass(eq=False, slots=True)
@@ -119,7 +122,7 @@ class Deployment:
             return self.error
         if self.job.state is JobState.FAILED:
             return f"{self.job.name} failed: {self.job.error}"
-        return f"{self.job.name} was destroyed" if self.job.state is JobState.DESTROYED else ""
+        return f"{self.job.name} was destroyed" if self.job.state is JobState.DESTROYED else self.weights.trouble
 
     @property
     def weights(self) -> Weights:
@@ -129,10 +132,11 @@ class Deployment:
             return Weights(self.version if self.engine is not None else 0)
         mine = [a for (tenant, _), a in job.adapters.items() if tenant == self.tenant]
         if source.training_job_id:
-            return _followed(job, source.training_job_id, mine)
+            return _followed(job, source.training_job_id, mine, self.tenant)
         found = served(job, "", self.tenant)
         trained_by = [a.training_job_id for a in mine if a.engine_name == found.engine_name]
-        return Weights(found.weight_version, trained_by[0] if trained_by else job.weights_of, found.engine_name)
+        trainer = trained_by[0] if trained_by else job.weights_of
+        return Weights(found.weight_version, trainer, found.engine_name, found.trouble)
 
     def require(self, *kinds: DeploymentKind) -> None:
         """Raises InvalidArgument when it is none of these, FailedPrecondition when it cannot answer."""

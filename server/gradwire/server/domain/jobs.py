@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from gradwire.server.domain.bases import Base, loaded
 from gradwire.server.domain.leases import JobLease
 from gradwire.server.domain.operations import OperationLog
 from gradwire.server.engines.base import LogProbEngine, SamplerEngine, TrainingEngine
@@ -56,6 +57,7 @@ class Adapter:
     training_job_id: int
     rank: int
     since: float  # Unix seconds
+    trained_on: str = ""  # for people, once the job serves another model: then none can use it until it is synced again
 
 
 Engine = TypeVar("Engine", SamplerEngine, TrainingEngine, LogProbEngine)
@@ -83,12 +85,14 @@ class Job(Generic[Engine]):
     weight_version: int = 0
     weights_of: int = 0  # the training job whose weights these are; 0: the model's own, or an external trainer's
     adapters: dict[tuple[str, str], Adapter] = field(default_factory=dict)  # by tenant and name
+    base: Base = field(init=False)  # of a sampling job: what its own weights, under all adapters, are
     operations: OperationLog = field(init=False)
     _state_before_pause: JobState = JobState.READY
     _watchers: set[asyncio.Queue[str | None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.operations = OperationLog(self.name)
+        self.base = loaded(self.config)
 
     @property
     def name(self) -> str:

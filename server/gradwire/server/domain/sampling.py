@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gradwire.server.domain.adapters import rebase
+from gradwire.server.domain.bases import loaded
 from gradwire.server.domain.caller import LOCAL_TENANT, Caller
 from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.registry import AnyJob, SamplingJob
@@ -74,6 +76,8 @@ async def sleep(job: AnyJob, level: int, weights_asleep: Callable[[AnyJob], Awai
 
     async def work() -> MemoryReport:
         memory = await job.engine.sleep(level)
+        if level == 2 and memory.changed:  # its weights are dropped: it wakes with those of the model's folder
+            rebase(job, loaded(job.config), job.base)
         job.set_state(JobState.SLEEPING, f"asleep, level {level}")
         await weights_asleep(job)
         return memory

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from gradwire.server.domain.bases import from_outside
 from gradwire.server.domain.caller import Caller
 from gradwire.server.domain.registry import AnyJob
-from gradwire.server.domain.weights import SAFETENSORS_DTYPES, WeightSync, WeightTarget, install
+from gradwire.server.domain.weights import WeightSync, WeightTarget
 from gradwire.server.engines.sharedmem import SharedSegment
-from gradwire.server.engines.weights import InFlightPolicy, TensorSpec, WeightManifest
+from gradwire.server.engines.weights import SAFETENSORS_DTYPES, InFlightPolicy, TensorSpec, WeightManifest
 from gradwire.server.errors import FailedPrecondition, FieldViolation, InvalidArgument, NotFound, ResourceExhausted
 
 ITEMSIZES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -131,7 +132,10 @@ class WeightUpdates:
             async with self._sync.lock(update.job):
                 update.job.require_working()
                 _require_newer(update.job, update.version)
-                pause_s = await install(update.job, update.segment.name, update.manifest, update.version, in_flight)
+                pause_s = await self._sync.install(
+                    update.job, update.segment.name, update.manifest, update.version, in_flight,
+                    from_outside(update_id, update.version),
+                )  # fmt: skip
         except BaseException:
             update.committing, update.touched = False, time.monotonic()
             raise

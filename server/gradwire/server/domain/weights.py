@@ -9,16 +9,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gradwire.server.domain.adapters import DEFAULT, check_adapter_sync, engine_name, note
+from gradwire.server.domain.adapters import DEFAULT, check_adapter_sync, engine_name, note, rebase
+from gradwire.server.domain.bases import Base, Bases, Origin
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import AnyJob, LogProbJob, SamplingJob, TrainingJob
 from gradwire.server.engines.sharedmem import SharedSegment
-from gradwire.server.engines.weights import AdapterSpec, InFlightPolicy, TensorChecksum, WeightManifest
-from gradwire.server.errors import GradwireError
+from gradwire.server.engines.weights import (
+    SAFETENSORS_DTYPES,
+    AdapterSpec,
+    InFlightPolicy,
+    TensorChecksum,
+    WeightManifest,
+    differing,
+)
+from gradwire.server.errors import GradwireError, InvalidArgument
 
 WeightTarget: TypeAlias = SamplingJob | LogProbJob
-
-SAFETENSORS_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +44,8 @@ class SyncReport:
 class WeightSync:
     """One per server. Keeps a mapped segment per pair of jobs: filling fresh pages costs ten times as much."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: Origin = lambda folder: None) -> None:
+        self.bases = Bases(origin)
         self._segments: dict[tuple[int, int], SharedSegment] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._told: set[tuple[int, int]] = set()  # pairs of jobs whose difference in precision the log has
@@ -58,7 +65,8 @@ class WeightSync:
             dtype = SAFETENSORS_DTYPES[target.engine.info.dtype]
             segment, manifest = await self._export(source, target, dtype, merged=merge)
             exported = time.monotonic()
-            pause_s = await install(target, segment.name, manifest, version, in_flight, source.job_id)
+            carried = self.bases.carried(source, target)
+            pause_s = await self.install(target, segment.name, manifest, version, in_flight, carried, source.job_id)
             if verify:
                 ours, theirs = source.engine.checksums(dtype, merged=merge), target.engine.checksums()
                 _compare(source, target, *await asyncio.gather(ours, theirs))
@@ -74,6 +82,7 @@ class WeightSync:
             target.require_working()
             lora = check_adapter_sync(source, target, name, tenant, lives=lives)
             sampler: SamplingJob = target  # type: ignore[assignment]  # the check says so
+            await self.bases.require_same(source, sampler)
             version, known = source.engine.weight_version, engine_name(tenant, name)
             dtype = SAFETENSORS_DTYPES[target.engine.info.dtype]
             segment, manifest = await self._export(source, target, dtype, merged=False)
@@ -95,6 +104,8 @@ class WeightSync:
     ) -> tuple[SharedSegment, WeightManifest]:
         self._tell_precision(source, target)
         manifest = await source.engine.weight_manifest(dtype, merged=merged)
+        if merged or source.engine.config.lora is None:
+            _require_fit(source, target, manifest)
         segment = await asyncio.to_thread(self._segment, source.job_id, target.job_id, manifest.total_bytes)
         await source.engine.export_weights(segment.name, manifest, merged=merged)
         return segment, manifest
@@ -111,6 +122,29 @@ class WeightSync:
             'own sampler, "dtype": "float32" for one that is created)',
             source.name, target.name, theirs,
         )  # fmt: skip
+
+    async def install(
+        self, target: WeightTarget, segment: str, manifest: WeightManifest, version: int, in_flight: InFlightPolicy,
+        base: Base, training_job_id: int = 0,
+    ) -> float:  # fmt: skip
+        """Pause, load a whole model, resume; seconds of standstill. The target goes on whatever happens.
+
+        A sampler that a caller has paused stays so; requests that name no adapter use the model itself from then on,
+        and those of adapters that were trained on another one end. A log-prob engine sees to it itself that no call
+        is answered by two versions, so `in_flight` is nothing to it.
+        """
+        if target.kind is JobKind.LOG_PROB:
+            return await _install_reference(target, segment, manifest, version)
+        sampler: SamplingJob = target  # type: ignore[assignment]  # the kind says so
+
+        async def load() -> None:
+            await sampler.engine.update_weights(segment, manifest, version)
+            sampler.set_version(version, training_job_id)
+            ended = [sampler.adapters.pop(key) for key in list(sampler.adapters) if key[1] == DEFAULT]
+            for adapter in (*ended, *rebase(sampler, base, self.bases.served(sampler))):
+                await sampler.engine.remove_adapter(adapter.engine_name)
+
+        return await standing_still(sampler, in_flight, load)
 
     def lock(self, job: AnyJob) -> asyncio.Lock:
         """Held while weights of `job` change."""
@@ -134,6 +168,7 @@ class WeightSync:
     async def forget(self, job: AnyJob) -> None:
         """A job ended: free the segments it was part of, after a sync that is under way."""
         await self.release(job)
+        self.bases.forget(job)
         self._locks.pop(job.job_id, None)
         self._told = {pair for pair in self._told if job.job_id not in pair}
 
@@ -141,28 +176,6 @@ class WeightSync:
 def _drop(segment: SharedSegment) -> None:
     segment.unlink()
     segment.close()
-
-
-async def install(
-    target: WeightTarget, segment: str, manifest: WeightManifest, version: int, in_flight: InFlightPolicy,
-    training_job_id: int = 0,
-) -> float:  # fmt: skip
-    """Pause, load a whole model, resume; seconds of standstill. The target goes on whatever happens.
-
-    A sampler that a caller has paused stays so; requests that name no adapter use the model itself from then on.
-    A log-prob engine sees to it itself that no call is answered by two versions, so `in_flight` is nothing to it.
-    """
-    if target.kind is JobKind.LOG_PROB:
-        return await _install_reference(target, segment, manifest, version)
-    sampler: SamplingJob = target  # type: ignore[assignment]  # the kind says so
-
-    async def load() -> None:
-        await sampler.engine.update_weights(segment, manifest, version)
-        sampler.set_version(version, training_job_id)
-        for key in [key for key in sampler.adapters if key[1] == DEFAULT]:
-            await sampler.engine.remove_adapter(sampler.adapters.pop(key).engine_name)
-
-    return await standing_still(sampler, in_flight, load)
 
 
 async def standing_still(
@@ -188,6 +201,20 @@ async def _install_reference(target: AnyJob, segment: str, manifest: WeightManif
     return time.monotonic() - began
 
 
+def _require_fit(source: TrainingJob, target: WeightTarget, manifest: WeightManifest) -> None:
+    """Raises InvalidArgument, of jobs and models, unless the target takes the source's: nobody wrote a manifest."""
+    try:
+        target.engine.check_manifest(manifest)
+    except InvalidArgument as error:
+        serves = "serves" if target.kind is JobKind.SAMPLING else "scores with"
+        raise InvalidArgument.at(
+            f"{target.kind}_job_id",
+            f"{source.name} trains {source.config.model}, {target.name} {serves} {target.config.model}, whose tensors "
+            f"are others ({error.violations[0].description}). Sync into a job of {source.config.model}",
+            reason=error.reason,
+        ) from error
+
+
 def _report(manifest: WeightManifest, version: int, began: float, exported: float, pause_s: float) -> SyncReport:
     return SyncReport(
         weight_version=version,
@@ -208,9 +235,3 @@ def _compare(
             f"{len(different)} tensors of {target.name} differ from {source.name} after the sync, "
             f"first {different[0]}; sync again, and report it if it stays",
         )
-
-
-def differing(left: list[TensorChecksum], right: list[TensorChecksum]) -> list[str]:
-    """Names of tensors that are not the same on both sides, or are on one side only."""
-    ours, theirs = {c.name: c for c in left}, {c.name: c for c in right}
-    return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))

@@ -166,8 +166,11 @@ class TrainingEngine(Protocol):
     async def weight_norm(self) -> float:
         """L2 norm of what trains (all parameters, or an adapter), float64 accumulation, tied tensors once."""
 
-    async def checksums(self, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
-        """Checksums of the weights as `export_weights` would write them in `dtype`."""
+    async def checksums(self, dtype: str, *, merged: bool = False, base: bool = False) -> list[TensorChecksum]:
+        """Checksums of the weights as `export_weights` would write them in `dtype`.
+
+        `base`, of a job that trains an adapter: of the whole model without it.
+        """
 
     async def sleep(self, mode: SleepMode) -> MemoryReport:
         """Give memory back: what `mode` names sleeps, beside what sleeps already. All or nothing on an error.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+
+SAFETENSORS_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
 class InFlightPolicy(StrEnum):
@@ -52,6 +55,12 @@ class TensorChecksum:
     dtype: str
     shape: tuple[int, ...]
     sha256: str
+
+
+def differing(left: Iterable[TensorChecksum], right: Iterable[TensorChecksum]) -> list[str]:
+    """Names of tensors that are not the same on both sides, or are on one side only."""
+    ours, theirs = {c.name: c for c in left}, {c.name: c for c in right}
+    return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from gradwire.server.codec import sampling as codec
 from gradwire.server.codec.completions import encode_event, encode_prompt, encode_result, encode_score
 from gradwire.server.codec.jobs import IN_FLIGHT, encode_memory
-from gradwire.server.domain.adapters import served
+from gradwire.server.domain.adapters import able
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import AnyJob, JobRegistry, LogProbJob, SamplingJob
@@ -67,7 +67,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
     def _served(self, job: AnyJob, request: Any) -> str:
         """The engine's name of the adapter that the request uses, of a version that it takes."""
-        found = served(job, request.adapter, current_caller().tenant)
+        found = able(job, request.adapter, current_caller().tenant)
         require_version(job, found.weight_version, request.min_weight_version)
         return found.engine_name
 

@@ -140,7 +140,7 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
             name = request.name or self._checkpoints.free_name(tenant, wish)
             async with self._checkpoints.new(tenant, name) as path:
                 info = await job.engine.save_checkpoint(path, name=name, merged=request.merge)
-                await asyncio.to_thread(self._checkpoints.note_job, path, job.job_id)
+                await asyncio.to_thread(self._checkpoints.note_job, path, job.job_id, info.weight_version)
             return training_pb2.SaveCheckpointResponse(checkpoint=encode_checkpoint(info, job.job_id))
 
         timed = await operate(job, await operation_of("SaveCheckpoint", request), apply, timeout=time_left(context))

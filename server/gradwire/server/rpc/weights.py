@@ -8,15 +8,15 @@ from typing import Any
 from gradwire.server.codec.jobs import IN_FLIGHT
 from gradwire.server.codec.tensor import dtype_name
 from gradwire.server.codec.times import duration, timestamp
-from gradwire.server.domain.adapters import DEFAULT, served, unload
+from gradwire.server.domain.adapters import DEFAULT, able, served, unload
 from gradwire.server.domain.caller import Caller, current_caller
 from gradwire.server.domain.jobs import JobKind
 from gradwire.server.domain.registry import JobRegistry, TrainingJob
 from gradwire.server.domain.training import guarded, operate
 from gradwire.server.domain.updates import IncomingTensor, WeightUpdates
-from gradwire.server.domain.weights import SAFETENSORS_DTYPES, SyncReport, WeightSync, WeightTarget
+from gradwire.server.domain.weights import SyncReport, WeightSync, WeightTarget
 from gradwire.server.engines.tasks import to_the_end
-from gradwire.server.engines.weights import InFlightPolicy, TensorChecksum
+from gradwire.server.engines.weights import SAFETENSORS_DTYPES, InFlightPolicy, TensorChecksum
 from gradwire.server.errors import FailedPrecondition, InvalidArgument
 from gradwire.server.rpc.operation import operation_of, time_left
 from gradwire.v1 import tensor_pb2, weight_pb2, weight_pb2_grpc
@@ -131,7 +131,7 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
         if job.kind is JobKind.TRAINING:
             norm = await guarded(job, job.engine.weight_norm)
             return weight_pb2.GetNormResponse(norm=norm, weight_version=job.weight_version)
-        found = served(job, request.adapter, current_caller().tenant)
+        found = able(job, request.adapter, current_caller().tenant)
         norm = await guarded(job, lambda: job.engine.weight_norm(*found.which))
         return weight_pb2.GetNormResponse(norm=norm, weight_version=found.weight_version)
 
@@ -146,7 +146,7 @@ class WeightServicer(weight_pb2_grpc.WeightServiceServicer):
             found = await guarded(job, lambda: job.engine.checksums(SAFETENSORS_DTYPES[dtype], merged=merged))
             version = job.weight_version
         else:
-            by = served(job, request.adapter, current_caller().tenant)
+            by = able(job, request.adapter, current_caller().tenant)
             found = await guarded(job, lambda: job.engine.checksums(*by.which))
             version = by.weight_version
         return weight_pb2.GetChecksumsResponse(checksums=[_encode_checksum(c) for c in found], weight_version=version)

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import torch
 
-from gradwire.server.engines.deepspeed.parameters import Weights, weights_of
+from gradwire.server.engines.deepspeed.parameters import Weights, base_weights, weights_of
 from gradwire.server.engines.deepspeed.scorer import Scorer
 from gradwire.server.engines.deepspeed.tensorfile import DTYPES, tensor_bytes
 from gradwire.server.engines.deepspeed.trainer import Trainer
@@ -29,9 +29,12 @@ def weight_manifest(trainer: Trainer | Scorer, dtype: str, *, merged: bool = Fal
 
     Of a job with an adapter: the adapter's tensors, or `merged` the whole model's with the adapter added.
     """
+    return _laid_out(weights_of(trainer, merged=merged), dtype)
+
+
+def _laid_out(state: Weights, dtype: str) -> WeightManifest:
     if dtype not in EXPORT_DTYPES:
         raise InvalidArgument.at("dtype", f"{dtype!r} is none of {', '.join(EXPORT_DTYPES)}")
-    state = weights_of(trainer, merged=merged)
     tensors, offset = [], 0
     for name in state.parameters:
         shape = state.shape(name)
@@ -64,11 +67,13 @@ def weight_norm(trainer: Trainer | Scorer) -> float:
     return math.sqrt(total)
 
 
-def checksums(trainer: Trainer | Scorer, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
-    """SHA-256 of each tensor's bytes in `dtype`; empty on ranks other than 0."""
-    state = weights_of(trainer, merged=merged)
+def checksums(
+    trainer: Trainer | Scorer, dtype: str, *, merged: bool = False, base: bool = False
+) -> list[TensorChecksum]:
+    """SHA-256 of each tensor's bytes in `dtype`; empty on ranks other than 0. `base`: of an adapter's model."""
+    state = base_weights(trainer) if base and isinstance(trainer, Trainer) else weights_of(trainer, merged=merged)
     found = []
-    for spec in weight_manifest(trainer, dtype, merged=merged).tensors:
+    for spec in _laid_out(state, dtype).tensors:
         with state.weight(spec.name) as weight:
             if trainer.ranks.rank == 0:
                 digest = hashlib.sha256(tensor_bytes(weight, dtype)).hexdigest()

@@ -203,9 +203,9 @@ class DeepSpeedTrainer:
         norm: float = first.norm
         return norm
 
-    async def checksums(self, dtype: str, *, merged: bool = False) -> list[TensorChecksum]:
-        """Checksums of the weights as `export_weights` would write them in `dtype`."""
-        request = pb.GetChecksumsRequest(dtype=dtype, merged=merged)
+    async def checksums(self, dtype: str, *, merged: bool = False, base: bool = False) -> list[TensorChecksum]:
+        """Checksums of the weights as `export_weights` would write them in `dtype`; `base`: of an adapter's model."""
+        request = pb.GetChecksumsRequest(dtype=dtype, merged=merged, base=base)
         (first, *_) = await self._group.operate("GetChecksums", self._alike(request))
         return [TensorChecksum(c.name, c.dtype, tuple(c.shape), c.sha256) for c in first.checksums]
 

@@ -39,6 +39,11 @@ def weights_of(trainer: Trainer | Scorer, *, merged: bool) -> Weights:
     return MergedWeights(trainer) if merged else FullState(trainer)
 
 
+def base_weights(trainer: Trainer) -> Weights:
+    """The whole model that a job's adapter is trained on, without it."""
+    return MergedWeights(trainer, add=False)
+
+
 class FullState:
     """Reads and writes what trains, one whole parameter at a time: all of a model, or an adapter."""
 
@@ -148,10 +153,13 @@ class FullState:
 
 
 class MergedWeights:
-    """The whole model with the adapter added to it, under Hugging Face names. Rank 0 alone computes the sums."""
+    """The whole model with the adapter added to it, under Hugging Face names. Rank 0 alone computes the sums.
 
-    def __init__(self, trainer: Trainer) -> None:
-        self._factors = trainer.policy.factors
+    `add` False: without the adapter.
+    """
+
+    def __init__(self, trainer: Trainer, *, add: bool = True) -> None:
+        self._factors = trainer.policy.factors if add else {}
         self._gather = trainer.engine.zero_optimization_stage() == 3
         self._adds = trainer.ranks.rank == 0
         self.parameters: dict[str, nn.Parameter] = trainer.policy.hf_parameters()

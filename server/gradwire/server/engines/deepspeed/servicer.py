@@ -168,7 +168,7 @@ class WorkerServicer(rpc.WorkerServiceServicer):
         def action() -> pb.GetChecksumsResponse:
             from gradwire.server.engines.deepspeed.export import checksums
 
-            found = checksums(self.model, request.dtype, merged=request.merged)
+            found = checksums(self.model, request.dtype, merged=request.merged, base=request.base)
             return pb.GetChecksumsResponse(
                 checksums=[pb.TensorChecksum(name=c.name, dtype=c.dtype, shape=c.shape, sha256=c.sha256) for c in found]
             )

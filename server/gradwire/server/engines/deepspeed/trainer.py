@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from gradwire.server.engines.deepspeed.backend import start_backend
 from gradwire.server.engines.deepspeed.forward import Floats, dummy, forward_rows
 from gradwire.server.engines.deepspeed.gradients import all_finite, gradient_store, restore, snapshot
 from gradwire.server.engines.deepspeed.model import tensors_of
+from gradwire.server.engines.deepspeed.model_mark import model_mark
 from gradwire.server.engines.deepspeed.packing import MicroBatch, plan
 from gradwire.server.engines.deepspeed.rank_loss import LossCall, RankBatch, loss_gradient, with_version
 from gradwire.server.engines.deepspeed.residency import Residency, release_unused
@@ -64,6 +66,9 @@ class Trainer:
         self.accumulated = 0  # fwd_bwd calls since the last step
         self.steps = 0
         self.weight_version = 0
+        # Now, while the folder is what was loaded. Only rank 0 reads and writes checkpoints' facts.
+        marked = config.lora is not None and rank == 0
+        self.base_mark = model_mark(Path(config.model_path)) if marked else ""
 
     def fwd_bwd(self, batch: RankBatch, name: str, options: Mapping[str, Any], whole: LossNormalizer) -> RankResult:
         """Add the gradients of these rows' share of the loss.

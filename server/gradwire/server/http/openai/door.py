@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from gradwire.server.domain.adapters import BASE, served
+from gradwire.server.domain.adapters import BASE, able
 from gradwire.server.domain.caller import current_caller
 from gradwire.server.domain.openai import answer
 from gradwire.server.domain.registry import SamplingJob
@@ -192,7 +192,7 @@ def _adapter(job: SamplingJob, body: dict[str, Any], tenant: str) -> str:
     """The engine's name of the adapter that `model` names; any other name is what requests without one use."""
     model = str(body.get("model", ""))
     named = model == BASE or (tenant, model) in job.adapters
-    return served(job, model if named else "", tenant, field="model").engine_name
+    return able(job, model if named else "", tenant, field="model").engine_name
 
 
 def _read(data: bytes, profile: str, target: Target) -> dict[str, Any]:

@@ -32,11 +32,18 @@ def checked(trainer: Trainer, path: Path) -> Manifest:
     try:
         manifest = Manifest(**json.loads(file.read_text(encoding="utf-8")))
         files = {name: (int(entry["nbytes"]), str(entry["sha256"])) for name, entry in manifest.files.items()}
+        base = _noted_base(manifest)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(path, f"{MANIFEST} cannot be read ({error})") from error
     if manifest.format != FORMAT:
         raise _damaged(path, f"it has format {manifest.format}, this server reads {FORMAT}")
     _check_alike(trainer, path, manifest)
+    if base is not None and trainer.ranks.rank == 0 and base[1] != trainer.base_mark:
+        raise FailedPrecondition(
+            "ADAPTER_BASE_DIFFERS",
+            f"the checkpoint {path.name} holds an adapter that was trained on {base[0]}, the job trains one on "
+            f"{trainer.config.model}, whose weights are others: load it into a job on the same model",
+        )
     for needed in (weights_file(trainer), OPTIMIZER, RANDOM):
         if needed not in files:
             raise _damaged(path, f"{MANIFEST} lists no {needed}")
@@ -50,6 +57,12 @@ def checked(trainer: Trainer, path: Path) -> Manifest:
             raise _damaged(path, f"{name} is not what was written: its SHA-256 differs")
     _check_fits(trainer, path, manifest)
     return manifest
+
+
+def _noted_base(manifest: Manifest) -> tuple[str, str] | None:
+    """Name and mark of the model under an adapter. None: a whole model, or saved before this was noted."""
+    base = (manifest.lora or {}).get("base")
+    return None if base is None else (str(base["model"]), str(base["sha256"]))
 
 
 def _whose(lora: dict[str, Any] | None) -> str:

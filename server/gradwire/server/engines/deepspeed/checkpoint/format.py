@@ -31,7 +31,7 @@ class Manifest:
     created_unix: float
     nbytes: int  # of all files listed
     files: dict[str, dict[str, Any]]  # by path in the folder: nbytes, sha256
-    lora: dict[str, Any] | None = None  # rank, alpha, modules of an adapter
+    lora: dict[str, Any] | None = None  # rank, alpha, modules of an adapter; base: its model's name and sha256 mark
 
 
 def weights_file(trainer: Trainer) -> str:

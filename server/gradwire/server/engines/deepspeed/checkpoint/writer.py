@@ -116,7 +116,7 @@ class CheckpointWriter:
             created_unix=time.time(),
             nbytes=sum(file["nbytes"] for file in self._files.values()),
             files=self._files,
-            lora=lora_facts(self._trainer),
+            lora=self._lora_facts(),
         )
         (self._partial / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
         for durable in (self._partial / MANIFEST, *self._folders(), self._partial):
@@ -125,6 +125,11 @@ class CheckpointWriter:
         self._partial.rename(self._path)
         _fsync(self._path.parent)
         return manifest
+
+    def _lora_facts(self) -> dict[str, Any] | None:
+        facts = lora_facts(self._trainer)
+        base = {"model": self._trainer.config.model, "sha256": self._trainer.base_mark}
+        return None if facts is None else {**facts, "base": base}
 
     def _adapted(self) -> list[str]:
         return targets_of(list(self._trainer.policy.trained_parameters()))
