@@ -193,6 +193,7 @@ def test_an_adapter_goes_with_the_model_that_it_was_trained_on(
     with pytest.raises(FailedPreconditionError, match=f"'polite' was trained on .*, but .* now {serves}") as caught:
         greedy(client, slots, "polite")
     assert caught.value.reason == "ADAPTER_BASE_DIFFERS"
+    assert [adapter.base_differs for adapter in client.jobs.get(slots).adapters] == [True]
     with pytest.raises(urllib.error.HTTPError, match="400"):
         by_openai(server, slots, "polite")
     refused(client, job, slots, serves, adapter="polite")

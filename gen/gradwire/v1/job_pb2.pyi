@@ -81,18 +81,20 @@ class Job(_message.Message):
     def __init__(self, job_id: _Optional[int] = ..., kind: _Optional[_Union[JobKind, str]] = ..., state: _Optional[_Union[JobState, str]] = ..., model: _Optional[str] = ..., weight_version: _Optional[int] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., training: _Optional[_Union[TrainingJobConfig, _Mapping]] = ..., sampling: _Optional[_Union[SamplingJobConfig, _Mapping]] = ..., log_prob: _Optional[_Union[LogProbJobConfig, _Mapping]] = ..., facts: _Optional[_Union[ModelFacts, _Mapping]] = ..., built_in: bool = ..., adapters: _Optional[_Iterable[_Union[Adapter, _Mapping]]] = ...) -> None: ...
 
 class Adapter(_message.Message):
-    __slots__ = ("name", "weight_version", "training_job_id", "rank", "since")
+    __slots__ = ("name", "weight_version", "training_job_id", "rank", "since", "base_differs")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_VERSION_FIELD_NUMBER: _ClassVar[int]
     TRAINING_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
+    BASE_DIFFERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     weight_version: int
     training_job_id: int
     rank: int
     since: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., weight_version: _Optional[int] = ..., training_job_id: _Optional[int] = ..., rank: _Optional[int] = ..., since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    base_differs: bool
+    def __init__(self, name: _Optional[str] = ..., weight_version: _Optional[int] = ..., training_job_id: _Optional[int] = ..., rank: _Optional[int] = ..., since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., base_differs: bool = ...) -> None: ...
 
 class ModelFacts(_message.Message):
     __slots__ = ("max_model_len", "vocab_size", "eos_token_ids", "has_chat_template", "max_log_probs", "dtype", "architecture")

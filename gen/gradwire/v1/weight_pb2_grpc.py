@@ -31,6 +31,10 @@ class WeightServiceStub(object):
     An update is all or nothing: until it is committed, and whenever it fails, the sampler serves its
     old weights. A commit also resets the prefix cache. Log-prob jobs take updates too; a call that scores
     is answered by the weights of one version, so those under way end first.
+
+    Other weights for the model itself end the requests of a sampler's adapters (FINISH_REASON_ABORT), which
+    were not trained on them: calls that name one are FAILED_PRECONDITION (reason ADAPTER_BASE_DIFFERS) until it
+    is synced again.
     """
 
     def __init__(self, channel):
@@ -92,6 +96,10 @@ class WeightServiceServicer(object):
     An update is all or nothing: until it is committed, and whenever it fails, the sampler serves its
     old weights. A commit also resets the prefix cache. Log-prob jobs take updates too; a call that scores
     is answered by the weights of one version, so those under way end first.
+
+    Other weights for the model itself end the requests of a sampler's adapters (FINISH_REASON_ABORT), which
+    were not trained on them: calls that name one are FAILED_PRECONDITION (reason ADAPTER_BASE_DIFFERS) until it
+    is synced again.
     """
 
     def Sync(self, request, context):
@@ -220,6 +228,10 @@ class WeightService(object):
     An update is all or nothing: until it is committed, and whenever it fails, the sampler serves its
     old weights. A commit also resets the prefix cache. Log-prob jobs take updates too; a call that scores
     is answered by the weights of one version, so those under way end first.
+
+    Other weights for the model itself end the requests of a sampler's adapters (FINISH_REASON_ABORT), which
+    were not trained on them: calls that name one are FAILED_PRECONDITION (reason ADAPTER_BASE_DIFFERS) until it
+    is synced again.
     """
 
     @staticmethod

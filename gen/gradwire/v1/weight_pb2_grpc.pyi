@@ -23,6 +23,10 @@ class WeightServiceStub:
     An update is all or nothing: until it is committed, and whenever it fails, the sampler serves its
     old weights. A commit also resets the prefix cache. Log-prob jobs take updates too; a call that scores
     is answered by the weights of one version, so those under way end first.
+
+    Other weights for the model itself end the requests of a sampler's adapters (FINISH_REASON_ABORT), which
+    were not trained on them: calls that name one are FAILED_PRECONDITION (reason ADAPTER_BASE_DIFFERS) until it
+    is synced again.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -88,6 +92,10 @@ class WeightServiceAsyncStub:
     An update is all or nothing: until it is committed, and whenever it fails, the sampler serves its
     old weights. A commit also resets the prefix cache. Log-prob jobs take updates too; a call that scores
     is answered by the weights of one version, so those under way end first.
+
+    Other weights for the model itself end the requests of a sampler's adapters (FINISH_REASON_ABORT), which
+    were not trained on them: calls that name one are FAILED_PRECONDITION (reason ADAPTER_BASE_DIFFERS) until it
+    is synced again.
     """
 
     Sync: grpc.aio.UnaryUnaryMultiCallable[
@@ -152,6 +160,10 @@ class WeightServiceServicer(metaclass=abc.ABCMeta):
     An update is all or nothing: until it is committed, and whenever it fails, the sampler serves its
     old weights. A commit also resets the prefix cache. Log-prob jobs take updates too; a call that scores
     is answered by the weights of one version, so those under way end first.
+
+    Other weights for the model itself end the requests of a sampler's adapters (FINISH_REASON_ABORT), which
+    were not trained on them: calls that name one are FAILED_PRECONDITION (reason ADAPTER_BASE_DIFFERS) until it
+    is synced again.
     """
 
     @abc.abstractmethod

@@ -78,8 +78,9 @@ def job_from_proto(message: pb.Job) -> Job:
 
 def _adapter(message: pb.Adapter) -> Adapter:
     return Adapter(
-        message.name, message.weight_version, message.training_job_id, message.rank, moment(message, "since")
-    )
+        message.name, message.weight_version, message.training_job_id, message.rank, moment(message, "since"),
+        message.base_differs,
+    )  # fmt: skip
 
 
 def _config(message: pb.Job) -> JobConfig | None:

@@ -167,7 +167,11 @@ class AsyncTraining:
         sequence_number: int | None = None,
         timeout: float | None = None,
     ) -> LoadResult:
-        """Goes on from a checkpoint (or its name). Accumulated gradients are dropped. Applied once."""
+        """Goes on from a checkpoint (or its name). Accumulated gradients are dropped. Applied once.
+
+        One that does not fit the job is FailedPreconditionError: CHECKPOINT_DOES_NOT_FIT, or ADAPTER_BASE_DIFFERS where
+        its adapter was trained on another model.
+        """
         request = pb.LoadCheckpointRequest(job_id=job_id(job), operation=operation(request_id, sequence_number))
         put_field(request, "name", checkpoint.name if isinstance(checkpoint, Checkpoint) else checkpoint, "checkpoint")
         return load_from_proto(await self._connection.unary(_LOAD, request, timeout=timeout))

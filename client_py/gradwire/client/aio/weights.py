@@ -92,7 +92,8 @@ class AsyncWeights:
 
         Of a LoRA job only the adapter is carried, into one of the sampler's `max_loras` slots under the name
         `adapter` (default "default": what requests that name none then use); with `merge` the whole model with
-        the adapter added, which any sampler takes.
+        the adapter added, which any sampler takes. A sampler that serves other weights than the adapter was trained
+        on is FailedPreconditionError (ADAPTER_BASE_DIFFERS); one of another model, InvalidArgumentError.
         """
         request = pb.SyncRequest(
             training_job_id=job_id(training_job, "training_job"),

@@ -144,7 +144,11 @@ class Training:
         sequence_number: int | None = None,
         timeout: float | None = None,
     ) -> LoadResult:
-        """Goes on from a checkpoint (or its name). Accumulated gradients are dropped. Applied once."""
+        """Goes on from a checkpoint (or its name). Accumulated gradients are dropped. Applied once.
+
+        One that does not fit the job is FailedPreconditionError: CHECKPOINT_DOES_NOT_FIT, or ADAPTER_BASE_DIFFERS where
+        its adapter was trained on another model.
+        """
         return self._loop.run(
             self._async.load_checkpoint(
                 job, checkpoint, request_id=request_id, sequence_number=sequence_number, timeout=timeout

@@ -61,7 +61,8 @@ class Weights:
 
         Of a LoRA job only the adapter is carried, into one of the sampler's `max_loras` slots under the name
         `adapter` (default "default": what requests that name none then use); with `merge` the whole model with
-        the adapter added, which any sampler takes.
+        the adapter added, which any sampler takes. A sampler that serves other weights than the adapter was trained
+        on is FailedPreconditionError (ADAPTER_BASE_DIFFERS); one of another model, InvalidArgumentError.
         """
         return self._loop.run(
             self._async.sync(

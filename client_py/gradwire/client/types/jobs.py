@@ -232,6 +232,9 @@ class Adapter(Brief):
     """Where it comes from."""
     rank: int
     since: datetime | None
+    base_differs: bool = False
+    """The job now serves other weights than those that it was trained on: calls that use it are
+    FailedPreconditionError (ADAPTER_BASE_DIFFERS) until it is synced again."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -213,4 +213,5 @@ def _encode_adapter(adapter: Adapter) -> job_pb2.Adapter:
         training_job_id=adapter.training_job_id,
         rank=adapter.rank,
         since=timestamp(adapter.since),
+        base_differs=bool(adapter.trained_on),
     )
