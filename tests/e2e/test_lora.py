@@ -141,8 +141,8 @@ def test_adapters_side_by_side(server: ServerProcess, client: Client, make_train
     assert sums(client, slots, adapter="base") == sums(client)
 
 
-def test_log_probs_agree_and_a_merged_sync_equals_the_adapter(
-    client: Client, make_trainer: TrainerFactory, slots: Job
+def test_log_probs_agree_and_an_adapter_goes_with_the_model_that_it_was_trained_on(
+    server: ServerProcess, client: Client, make_trainer: TrainerFactory, slots: Job
 ) -> None:
     job = make_trainer(lora=LORA, num_workers=2, zero_stage=2, max_tokens_per_micro_batch=20, **ADAMW)
     train(client, job)
@@ -165,6 +165,9 @@ def test_log_probs_agree_and_a_merged_sync_equals_the_adapter(
     assert client.jobs.get(slots).adapters == ()
     assert greedy(client, slots, version=3) == tokens
     refused(client, job, slots, rf"serves the weights of training_job/{job.job_id} in version 3")
+    client.sampling.sleep(2, job=slots)
+    client.sampling.wake(job=slots)  # with the model as it was
+    other_weights_under_it(server, client, make_trainer, slots, job)
 
 
 def refused(client: Client, job: Job, sampler: Job, what: str, **options: Any) -> None:
@@ -176,17 +179,16 @@ def refused(client: Client, job: Job, sampler: Job, what: str, **options: Any) -
     assert client.jobs.get(sampler).adapters == before
 
 
-def test_an_adapter_goes_with_the_model_that_it_was_trained_on(
-    server: ServerProcess, client: Client, make_trainer: TrainerFactory, slots: Job
+def other_weights_under_it(
+    server: ServerProcess, client: Client, make_trainer: TrainerFactory, slots: Job, job: Job
 ) -> None:
-    client.sampling.sleep(2, job=slots)
-    client.sampling.wake(job=slots)  # with the model as it was, whatever was synced before
-    job, full = make_trainer(lora=LORA, **ADAMW), make_trainer()
+    """The sampler's base becomes a full job's weights, and then its own again; `job` is a LoRA job in version 3."""
+    full = make_trainer()
     client.training.fwd_bwd(full, {"input_ids": ROWS}, loss="cross_entropy")
     client.training.step(full, learning_rate=0.0)
     client.weights.sync(full, slots)
     client.weights.sync(job, slots, adapter="polite", verify=True)  # version 1 of another job, and the same weights
-    greedy(client, slots, "polite", 0)
+    greedy(client, slots, "polite", 3)
     train(client, full, steps=1)
     client.weights.sync(full, slots)
     serves = f"serves the weights of training_job/{full.job_id} in version 2"
@@ -206,8 +208,14 @@ def test_an_adapter_goes_with_the_model_that_it_was_trained_on(
     trained = client.training.fwd_no_grad(on_it, {"input_ids": ROWS[:1]}).log_probs_shifted[0]
     assert score.prompt.log_probs is not None
     np.testing.assert_allclose(score.prompt.log_probs[1:], trained[:-1], atol=1e-3)
+    adapter = client.training.save_checkpoint(job)
     with pytest.raises(FailedPreconditionError, match=f"on tiny, the job trains one on checkpoint:{saved.name}"):
-        client.training.load_checkpoint(on_it, client.training.save_checkpoint(job))
+        client.training.load_checkpoint(on_it, adapter)
+    noted = Path(adapter.path) / "checkpoint.json"
+    facts = json.loads(noted.read_text())
+    assert facts["lora"].pop("base")["model"] == "tiny"
+    noted.write_text(json.dumps(facts))
+    client.training.load_checkpoint(on_it, adapter)  # saved by a server that did not note what it was trained on
     client.sampling.sleep(2, job=slots)
     client.sampling.wake(job=slots)
     with pytest.raises(FailedPreconditionError, match=r"'default' was trained on .*, but .* now serves tiny"):
