@@ -12,9 +12,11 @@ from gradwire.server.engines.sampling import (
     CompletionDelta,
     FinishReason,
     PromptInfo,
+    SampledTokens,
     SampleEvent,
     SamplerConfig,
     SampleRequest,
+    SamplerLoad,
     SamplingParams,
     TokenIds,
     WeightSpan,
@@ -39,6 +41,8 @@ class FakeSampler(FakeModel):
         super().__init__()
         self.config = config
         self.openai = FakeOpenAi()
+        self.tokens = SampledTokens()
+        self.load_gate: asyncio.Event | None = None
         self.token_gate: asyncio.Semaphore | None = None
         self.generate_error: Exception | None = None
         self.finish = FinishReason.LENGTH
@@ -67,6 +71,7 @@ class FakeSampler(FakeModel):
         try:
             params = request.params
             scores = None if params.prompt_log_probs is None else np.full(len(tokens), -1.0, np.float32)
+            self.tokens.prompt += len(tokens)
             yield SampleEvent((), PromptInfo(len(tokens), 0, scores))
             answer = tokens[::-1][: params.max_tokens]
             for place in range(len(answer)):
@@ -75,6 +80,7 @@ class FakeSampler(FakeModel):
                 if self.generate_error is not None:
                     raise self.generate_error
                 last = place == len(answer) - 1
+                self.tokens.sampled += params.n
                 yield SampleEvent(tuple(self._delta(i, place, answer, last, params) for i in range(params.n)))
         finally:
             self.open.discard(request.request_id)
@@ -89,6 +95,12 @@ class FakeSampler(FakeModel):
             weight_spans=(WeightSpan(self.version, place, place + 1),),
             finish_reason=self.finish if last else None,
         )
+
+    async def load(self) -> SamplerLoad:
+        await self.check_health()
+        if self.load_gate is not None:
+            await self.load_gate.wait()
+        return SamplerLoad(len(self.open), 0, 0.25)
 
     async def reset_prefix_cache(self) -> None:
         return

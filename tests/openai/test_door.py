@@ -146,15 +146,17 @@ async def test_a_sleeping_sampler_says_so_before_a_stream_begins(
 def test_openais_sampling_is_counted(server: ServerProcess, grpc: Client) -> None:
     import urllib.request
 
-    def count() -> float:
+    def count(name: str = "gradwire_sampled_tokens_total") -> float:
         with urllib.request.urlopen(f"http://{server.doors['http']}/metrics") as page:
             lines = page.read().decode().splitlines()
-        return next(float(line.split()[-1]) for line in lines if line.startswith("gradwire_sampled_tokens_total"))
+        return next(float(line.split()[-1]) for line in lines if line.startswith(name))
 
-    before = count()
+    of_job = 'gradwire_sampler_sampled_tokens_total{job="1",model="tiny"}'
+    before, job_before = count(), count(of_job)
     with openai.OpenAI(base_url=f"http://{server.doors['http']}/v1", api_key="-") as client:
         client.completions.create(model="m", prompt="a", max_tokens=7, extra_body={"ignore_eos": True}, n=2)
         list(
             client.completions.create(model="m", prompt="a", max_tokens=5, extra_body={"ignore_eos": True}, stream=True)
         )
-    assert count() - before == 19
+    assert count() - before == count(of_job) - job_before == 19
+    assert count('gradwire_sampler_up{job="1"') == 1 and count('gradwire_sampler_running_requests{job="1"') == 0

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gradwire.v1 import job_pb2, rollout_pb2, sampling_pb2
 from tests.fake_engines import FakeTrainer
-from tests.rpc.support import Served, failure, serving, text_prompt, until
+from tests.rpc.support import Failure, Served, failure, serving, text_prompt, until
 
 GENERATE = sampling_pb2.GenerateRequest(prompts=[text_prompt("ab")])
 STREAM = sampling_pb2.GenerateStreamRequest(prompt=text_prompt("abcd"))
@@ -64,16 +64,21 @@ async def test_a_running_stream_finishes_while_new_calls_are_refused(patient: Se
     assert patient.engines.samplers[0].shutdowns == 1
 
 
-async def test_a_second_signal_ends_what_still_runs(patient: Served) -> None:
+async def test_a_second_signal_ends_what_still_runs(patient: Served, caplog: pytest.LogCaptureFixture) -> None:
     events = await running_stream(patient)
+    unary = asyncio.ensure_future(failure(patient.sampling.Generate(GENERATE)))
+    await until(lambda: len(patient.engines.samplers[0].open) == 2)
     stopping = asyncio.create_task(patient.app.stop())
     await until_draining(patient)
     patient.app.hurry()
     with pytest.raises(aio.AioRpcError) as caught:
         await anext(events)
-    assert caught.value.code() in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)
+    for failed in (Failure(caught.value), await unary):
+        assert (failed.code, failed.reason) == (StatusCode.UNAVAILABLE, "DRAINING")
     await stopping
     assert not patient.engines.samplers[0].open
+    (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert line.getMessage() == "cut 2 calls: 1 SamplingService/GenerateStream, 1 SamplingService/Generate"
 
 
 async def test_the_drain_has_an_end(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gradwire.server.domain.expiring import expire_forever
 from gradwire.server.domain.monitor import JobMonitor
 from gradwire.server.domain.registry import EngineFactory
 from gradwire.server.doors import known_doors
-from gradwire.server.draining import drain
+from gradwire.server.draining import cut_off, drain
 from gradwire.server.engines import sharedmem
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.folders import make_folders
@@ -28,6 +28,7 @@ from gradwire.server.http.server import HttpServer
 from gradwire.server.listening import listen, message_cap, server_options
 from gradwire.server.models.resolve import resolve_model
 from gradwire.server.observability.metrics import CallMetrics
+from gradwire.server.observability.samplers import SamplerMetrics
 from gradwire.server.rooms import furnish
 from gradwire.server.rpc.interceptors.admission import Admission
 from gradwire.server.rpc.interceptors.around import ChainedMethods
@@ -60,6 +61,7 @@ class App:
         self._dismiss = [self.jobs.dismiss_watchers, self.rollouts.dismiss]  # streams that only wait for something
         self.monitor = JobMonitor(self.jobs)
         self._health = Health(self.jobs)
+        self._samplers = SamplerMetrics(self.jobs.samplers)
         self._admission = Admission(settings.limits.max_calls_per_service)
         auth = Auth(rooms.authenticator)
         # All doors run the same steps around the same servicers.
@@ -76,7 +78,7 @@ class App:
                 patience_s=settings.limits.http_read_seconds,
                 guarded=settings.wants_tokens,
             ),
-            OperatorPages(self._registry, self._health.facts, auth).routes,
+            OperatorPages(self._registry, self._samplers, self._health.facts, auth).routes,
             settings.tls,
             known_doors(settings, rooms, chain, self._metrics.sampled_tokens.inc),
         )
@@ -141,8 +143,10 @@ class App:
         for dismiss in self._dismiss:
             dismiss()
         drained = await drain(self._admission, self._hurried, self.settings.limits.drain_seconds, self._progress)
+        if not drained:
+            await cut_off(self._admission, self._rpc_methods.cut)
         # Last answers are still on their way; whoever only watches health would stay for ever.
-        await self._server.stop(_LAST_WORDS_S if drained else None)
+        await self._server.stop(_LAST_WORDS_S)
         for task in self._tasks:
             task.cancel()
         await self._http.stop()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from gradwire.server.rpc.interceptors.admission import Admission
+
+log = logging.getLogger(__name__)
 
 _QUIET_S = 0.2  # streams that only wait for something have just been sent away
 _AGAIN_S = 5.0
@@ -25,7 +28,8 @@ async def drain(admission: Admission, hurried: asyncio.Event, seconds: float, pr
             left = ends - clock()
             if drained.done() or hurry.done() or left <= 0:
                 break
-            progress(f"draining: {_counted(admission.methods)}, {left:.0f} s left; a second signal ends them now")
+            under_way = f"{_calls(admission.methods)} under way ({_named(admission.methods)})"
+            progress(f"draining: {under_way}, {left:.0f} s left; a second signal ends them now")
             pause = _AGAIN_S
         return drained.done()
     finally:
@@ -33,11 +37,22 @@ async def drain(admission: Admission, hurried: asyncio.Event, seconds: float, pr
         hurry.cancel()
 
 
-def _counted(methods: Counter[str]) -> str:
-    """ "3 calls under way (2 SamplingService/Generate, 1 TrainingService/Step)"."""
+async def cut_off(admission: Admission, cut: Callable[[], Awaitable[None]]) -> None:
+    """End what is still under way, with a line in the log: such calls have none of their own."""
+    methods = admission.methods
+    log.warning("cut %s: %s", _calls(methods), _named(methods))
+    await cut()
+
+
+def _calls(methods: Counter[str]) -> str:
     count = methods.total()
+    return f"{count} {'call' if count == 1 else 'calls'}"
+
+
+def _named(methods: Counter[str]) -> str:
+    """ "2 SamplingService/Generate, 1 TrainingService/Step"."""
     most = methods.most_common(_MOST_METHODS)
     named = [f"{number} {method.removeprefix('/gradwire.').removeprefix('v1.')}" for method, number in most]
-    if others := count - sum(number for _, number in most):
+    if others := methods.total() - sum(number for _, number in most):
         named.append(f"{others} others")
-    return f"{count} {'call' if count == 1 else 'calls'} under way ({', '.join(named)})"
+    return ", ".join(named)

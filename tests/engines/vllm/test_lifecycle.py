@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import random
 import signal
@@ -62,12 +63,27 @@ async def test_cancelling_before_the_first_token(sampler: VllmSampler) -> None:
     await assert_all_slots_are_free(sampler)
 
 
+async def test_tokens_are_counted_once_and_cached_ones_apart(sampler: VllmSampler) -> None:
+    prompt = "What is read a second time is found in the prefix cache, whole blocks of it. " * 4
+    params = SamplingParams(n=2, max_tokens=5, ignore_eos=True)
+    for stream in (False, True):
+        before = dataclasses.replace(sampler.tokens)
+        await events(sampler, prompt, params, stream=stream)
+        assert sampler.tokens.prompt - before.prompt == len(sampler.tokenize(prompt))
+        assert sampler.tokens.sampled - before.sampled == 10
+    assert 32 <= sampler.tokens.cached - before.cached < len(sampler.tokenize(prompt))
+
+
 async def test_closing_the_iterator(sampler: VllmSampler) -> None:
     stream = sampler.generate(SampleRequest("x", sampler.tokenize("Hello"), ENDLESS, stream=True))
     await anext(stream)
     assert await sampler.num_unfinished() == 1
+    load = await sampler.load()
+    assert (load.running, load.waiting) == (1, 0) and 0 < load.kv_cache_usage < 1
     await stream.aclose()  # type: ignore[attr-defined]
     assert await sampler.num_unfinished() == 0
+    load = await sampler.load()
+    assert (load.running, load.kv_cache_usage) == (0, 0)
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
     await assert_all_slots_are_free(sampler)

@@ -201,6 +201,12 @@ class JobRegistry:
         """Every job, of whomever."""
         return list(self._jobs.values())
 
+    def samplers(self) -> Iterator[tuple[int, str, SamplerEngine]]:
+        """The id, the model and the engine of each sampling job that has started."""
+        for job in self._jobs.values():
+            if job.kind is JobKind.SAMPLING and job.started:
+                yield job.job_id, job.config.model, job.engine
+
     async def fell_asleep(self, job: AnyJob) -> None:
         """Its weights sleep: let go of what was kept for moving them."""
         for hook in self.on_sleep:

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from gradwire.server.engines.openai import OpenAiEngine
-from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SampleRequest, TokenIds
+from gradwire.server.engines.sampling import (
+    ModelInfo,
+    SampledTokens,
+    SampleEvent,
+    SampleRequest,
+    SamplerLoad,
+    TokenIds,
+)
 from gradwire.server.engines.scoring import Scores
 from gradwire.server.engines.training import (
     CheckpointInfo,
@@ -59,6 +66,13 @@ class SamplerEngine(Tokenizes, Protocol):
 
     def generate(self, request: SampleRequest) -> AsyncIterator[SampleEvent]:
         """Sample. Closing the iterator, or cancelling the task that awaits it, aborts the request."""
+
+    @property
+    def tokens(self) -> SampledTokens:
+        """Tokens since the engine's start."""
+
+    async def load(self) -> SamplerLoad:
+        """What it has to do now. Answers between two steps; raises Unavailable when the engine is dead."""
 
     async def reset_prefix_cache(self) -> None:
         """Forget cached prefixes."""

@@ -162,6 +162,24 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SamplerLoad:
+    """What an engine has to do now, requests of one prompt and `n` completions counted as `n`."""
+
+    running: int  # requests that it works on
+    waiting: int  # requests that wait for a place
+    kv_cache_usage: float  # part of the key-value cache in use, 0 to 1
+
+
+@dataclass(slots=True)
+class SampledTokens:
+    """Tokens of an engine since its start."""
+
+    prompt: int = 0  # of prompts that were read, one counted once however many completions it has
+    cached: int = 0  # those of them that were found in the prefix cache
+    sampled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SamplerConfig:
     """Everything that makes a sampling job. 0 or None: the engine decides."""
 

@@ -1,4 +1,4 @@
-"""For the operator: `/health` for load balancers, `/metrics` for Prometheus (vLLM's own included)."""
+"""For the operator: `/health` for load balancers, `/metrics` for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from gradwire.server.errors import GradwireError
 from gradwire.server.http.headers import peer_of
+from gradwire.server.observability.samplers import SamplerMetrics
 from gradwire.server.rpc.interceptors.auth import Auth, is_same_host
 from gradwire.server.rpc.interceptors.step import is_forwarded
 
@@ -23,8 +24,9 @@ HealthFacts = Callable[[], tuple[bool, dict[str, str]]]
 class OperatorPages:
     """Pages for whoever runs the server. From another host they take a token, all but whether the server serves."""
 
-    def __init__(self, registry: CollectorRegistry, facts: HealthFacts, auth: Auth) -> None:
+    def __init__(self, registry: CollectorRegistry, samplers: SamplerMetrics, facts: HealthFacts, auth: Auth) -> None:
         self._registry = registry
+        self._samplers = samplers
         self._facts = facts
         self._auth = auth
         self.routes = [Route("/health", self._health), Route("/metrics", self._metrics)]
@@ -53,5 +55,5 @@ class OperatorPages:
     async def _metrics(self, request: Request) -> Response:
         if refusal := await self._refusal(request):
             return PlainTextResponse(refusal + "\n", status_code=401, headers={"www-authenticate": "Bearer"})
-        text = generate_latest(self._registry) + generate_latest(DEFAULT_REGISTRY)
+        text = generate_latest(self._registry) + await self._samplers.text() + generate_latest(DEFAULT_REGISTRY)
         return Response(text, media_type=CONTENT_TYPE_LATEST)

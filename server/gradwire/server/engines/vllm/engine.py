@@ -15,7 +15,15 @@ from gradwire.server.engines.base import Progress
 from gradwire.server.engines.manifest import Shapes, check_adapter_manifest, check_manifest, folder_shapes
 from gradwire.server.engines.progress import still
 from gradwire.server.engines.render import Renderer, check_length
-from gradwire.server.engines.sampling import ModelInfo, SampleEvent, SamplerConfig, SampleRequest, TokenIds
+from gradwire.server.engines.sampling import (
+    ModelInfo,
+    SampledTokens,
+    SampleEvent,
+    SamplerConfig,
+    SampleRequest,
+    SamplerLoad,
+    TokenIds,
+)
 from gradwire.server.engines.vllm.adapters import Adapters
 from gradwire.server.engines.vllm.checks import check_priority, check_prompt
 from gradwire.server.engines.vllm.coalesce import Coalescer, set_interval
@@ -25,6 +33,7 @@ from gradwire.server.engines.vllm.openai.guard import GuardedEngine
 from gradwire.server.engines.vllm.openai.serving import OpenAiServing
 from gradwire.server.engines.vllm.outputs import OutputReader, check_ended
 from gradwire.server.engines.vllm.params import to_vllm
+from gradwire.server.engines.vllm.plugin import LOAD
 from gradwire.server.engines.vllm.requests import Request, Requests
 from gradwire.server.engines.vllm.sleeping import TAGS, SleepState
 from gradwire.server.engines.vllm.updates import WeightUpdates
@@ -180,6 +189,17 @@ class VllmSampler:
     async def num_unfinished(self) -> int:
         """Completions the engine still works on or has waiting (n of a request count n)."""
         return int(self._link.llm.get_num_unfinished_requests())
+
+    @property
+    def tokens(self) -> SampledTokens:
+        """Tokens since the start, by every API."""
+        return self._requests.tokens
+
+    async def load(self) -> SamplerLoad:
+        """What the schedulers of all engine cores have to do, as they say between two steps; see plugin.py."""
+        cores = await self._link.call(self._link.llm.engine_core.call_utility_all_async(LOAD))
+        running, waiting, usage = zip(*cores, strict=True)
+        return SamplerLoad(sum(running), sum(waiting), max(usage))
 
     async def reset_prefix_cache(self) -> None:
         """Forget cached prefixes. Running requests are read again from their first token."""

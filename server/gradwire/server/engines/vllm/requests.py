@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from gradwire.server.engines.sampling import SampledTokens
 from gradwire.server.engines.vllm.adapters import Adapters
 from gradwire.server.engines.vllm.link import EngineLink
 
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 class Request:
     """One that is in the engine. `leave` it in any case."""
 
-    def __init__(self, link: EngineLink, adapters: Adapters, adapter: str, queue: RequestOutputCollector) -> None:
+    def __init__(
+        self, link: EngineLink, adapters: Adapters, adapter: str, queue: RequestOutputCollector, tokens: SampledTokens
+    ) -> None:
         self._link = link
         self._adapters = adapters
         self._adapter = adapter
         self._queue = queue
+        self._tokens = tokens
+        self._begun = False
         self.finished = False
         """The last output was read."""
 
@@ -32,6 +37,12 @@ class Request:
         """The next one; what came since the last one is merged."""
         output = self._queue.get_nowait() or await self._queue.get()
         self.finished = output.finished
+        if not self._begun:
+            self._begun = True
+            self._tokens.prompt += len(output.prompt_token_ids or ())
+            self._tokens.cached += output.num_cached_tokens or 0
+        for part in output.outputs:  # what is new: outputs are deltas, or come once
+            self._tokens.sampled += len(part.token_ids)
         return output
 
     def records(self, n: int, *, texts: bool = False) -> dict[int, RequestState]:
@@ -59,6 +70,7 @@ class Requests:
         self._link = link
         self._adapters = adapters
         self._numbers = itertools.count()
+        self.tokens = SampledTokens()
 
     async def add(
         self, name: str, prompt: Any, params: SamplingParams, *, adapter: str, **options: Any
@@ -78,4 +90,4 @@ class Requests:
                 await llm.abort(request_id)  # it may be half in
                 raise
             self._adapters.opened(adapter, queue.request_id)
-        return Request(self._link, self._adapters, adapter, queue)
+        return Request(self._link, self._adapters, adapter, queue, self.tokens)

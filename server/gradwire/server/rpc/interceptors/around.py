@@ -17,6 +17,8 @@ from grpc import aio
 from grpc_status import rpc_status
 
 from gradwire.server.codec.status import to_status
+from gradwire.server.errors import draining
+from gradwire.server.rpc.interceptors.cutting import CallsUnderWay, CutError
 from gradwire.server.rpc.interceptors.errors import method_not_served, not_a_message, status_of
 from gradwire.server.rpc.interceptors.patience import Patience
 from gradwire.server.rpc.interceptors.step import Call, Chain, answer_stream
@@ -36,6 +38,11 @@ class ChainedMethods(grpc.GenericRpcHandler):
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        self._calls = CallsUnderWay(draining)
+
+    async def cut(self) -> None:
+        """End the calls under way: their callers are told that the server drains."""
+        await self._calls.cut()
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
         """The same handlers come again, with their names, by `add_registered_method_handlers`."""
@@ -46,7 +53,7 @@ class ChainedMethods(grpc.GenericRpcHandler):
         """Take a service's methods."""
         for name, handler in method_handlers.items():
             path = f"/{service_name}/{name}"
-            self._methods[path] = _wrap(self._chain, handler, path)
+            self._methods[path] = _wrap(self._chain, self._calls, handler, path)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
         """A method that is not served has an error with details, too."""
@@ -54,7 +61,9 @@ class ChainedMethods(grpc.GenericRpcHandler):
         return self._methods.get(path) or grpc.unary_unary_rpc_method_handler(_not_served(path))
 
 
-def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> grpc.RpcMethodHandler[Any, Any]:
+def _wrap(
+    chain: Chain, calls: CallsUnderWay, handler: grpc.RpcMethodHandler[Any, Any], path: str
+) -> grpc.RpcMethodHandler[Any, Any]:
     function = handler_function(handler)
 
     async def checked(call: Call, request: Any, context: Any) -> Any:
@@ -70,13 +79,16 @@ def _wrap(chain: Chain, handler: grpc.RpcMethodHandler[Any, Any], path: str) -> 
         metadata = {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
         call = Call(path, context.peer() or "", metadata)
         try:
-            async with chain.around(call):
-                given = await checked(call, request, context)
-                if handler.response_streaming:
-                    return await _answer_stream(function, given, context)
-                return await function(given, context)
+            with calls.told_why():
+                async with chain.around(call):
+                    given = await checked(call, request, context)
+                    if handler.response_streaming:
+                        return await _answer_stream(function, given, context)
+                    return await function(given, context)
         except (aio.AbortError, asyncio.CancelledError):
             raise
+        except CutError as cut:
+            await _abort(context, to_status(cut.why))
         except Exception as error:
             if handler.request_streaming:
                 await _let_send(request, in_turn=handler.response_streaming, begun=call.heard)
@@ -174,5 +186,5 @@ def _not_served(path: str) -> Callable[[bytes, Any], Awaitable[None]]:
 async def _abort(context: Any, status: status_pb2.Status) -> None:
     try:
         await context.abort_with_status(rpc_status.to_status(status))
-    except aio.InternalError as error:  # there is nobody to tell
+    except (aio.InternalError, aio.UsageError) as error:  # there is nobody to tell
         raise asyncio.CancelledError from error
