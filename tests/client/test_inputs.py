@@ -33,6 +33,7 @@ from gradwire.client._convert.enums import enum_from_proto, enum_to_proto
 from gradwire.client._convert.inference import put_value, value_from_proto
 from gradwire.client._convert.jobs import create_to_proto, job_from_proto, job_id
 from gradwire.client._convert.large import with_value
+from gradwire.client._convert.nearest import unknown_name
 from gradwire.client._convert.prompts import prompts_to_proto
 from gradwire.client._convert.sampling import params_from_proto, params_to_proto, score_items_to_proto
 from gradwire.client._convert.shared import Lent
@@ -239,6 +240,9 @@ def test_enums_are_those_of_the_contract(kind: Any, wrapper: Any) -> None:
 def test_a_wrong_enum_names_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"did you mean 'weights'\? Known: kv_cache, weights$"):
         enum_to_proto(sampling_pb2.WakePart, "weight", "part")
+    with pytest.raises(ValueError, match=r"value 'FP16' is not known; did you mean 'float16'"):
+        enum_to_proto(tensor_pb2.DataType, "FP16", "dtype")
+    assert "did you mean 'LIFO'?" in unknown_name("order", "lifo", ("LIFO", "any"))
 
 
 @pytest.mark.parametrize(

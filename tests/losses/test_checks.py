@@ -53,6 +53,16 @@ def test_non_finite_outside_the_mask_is_nobodys_business() -> None:
     check_loss_batch(with_value("old_log_probs", 2, float("nan")), loss, loss.parse({}))
 
 
+@pytest.mark.parametrize("column", ["old_log_probs", "prox_log_probs", "ref_log_probs"])
+def test_a_log_prob_above_0_names_the_row(column: str) -> None:
+    said = refusal(with_value(column, 6, 2.5))
+    assert f"batch.{column}: row 2, entry 1 is 2.5; a log-prob is at most 0; negative log-likelihoods" in said
+    loss = resolve_loss("grpo")
+    for position, value in ((6, 0.0005), (2, 2.5)):  # rounding; outside the mask
+        check_loss_batch(with_value(column, position, value), loss, loss.parse({}))
+    check_loss_batch(with_value("advantages", 6, 2.5), loss, loss.parse({}))
+
+
 def test_all_zero_mask() -> None:
     assert "zero everywhere" in refusal(batch(loss_mask=np.zeros(9, np.float32)))
 

@@ -36,6 +36,12 @@ def test_a_name_is_never_imported(name: str) -> None:
         resolve_loss(name)
 
 
+@pytest.mark.parametrize("name", ["GRPO", "GrPo_Loss"])
+def test_letters_may_be_of_another_size_to_be_near(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="Did you mean 'grpo"):
+        resolve_loss(name)
+
+
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(InvalidArgument, match="Did you mean 'gspo'"):
         resolve_loss("gpso")

@@ -125,6 +125,14 @@ async def test_a_loss_is_checked_before_the_engine_starts(served: Served) -> Non
     assert served.engines.trainers == []
 
 
+@pytest.mark.parametrize(("dtype", "meant"), [("bf16", "bfloat16"), ("Float32", "float32")])
+async def test_a_word_that_is_none_of_a_fields_gets_the_nearest(served: Served, dtype: str, meant: str) -> None:
+    config = job_pb2.TrainingJobConfig(dtype=dtype)
+    failed = await failure(served.jobs.CreateJobs(job_pb2.CreateJobsRequest(training=config)))
+    assert failed.fields == ["training.dtype"]
+    assert f"'{dtype}' is none of float32, bfloat16. Did you mean '{meant}'?" in failed.text
+
+
 async def test_jobs_are_listed_by_kind_and_destroyed_once(served: Served) -> None:
     await served.create(both())
     training = await served.jobs.ListJobs(job_pb2.ListJobsRequest(kind=job_pb2.JOB_KIND_TRAINING))

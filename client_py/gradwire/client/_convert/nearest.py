@@ -14,8 +14,12 @@ _ELSEWHERE = {
     "type": "name",
     "gradient_clipping": "max_grad_norm",
     "grad_clip": "max_grad_norm",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "fp32": "float32",
 }
-"""Names that other trainers use for the same things."""
+"""Names that others use for the same things."""
 _NEAR = 0.5
 
 
@@ -39,7 +43,11 @@ def _hint(name: str, choices: list[str], parts: Mapping[str, Collection[str]]) -
 
 
 def _likeness(name: str, choice: str) -> float:
-    """0 to 1: of the names as they stand, or with their words in order, whichever are more alike."""
+    """0 to 1: of the names as they stand, or with their words in order, whichever are more alike.
+
+    Large and small letters are alike.
+    """
+    name, choice = name.lower(), choice.lower()
     pairs = ((choice, name), ("_".join(sorted(choice.split("_"))), "_".join(sorted(name.split("_")))))
     return max(SequenceMatcher(None, *pair).ratio() for pair in pairs)
 

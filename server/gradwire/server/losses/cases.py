@@ -6,7 +6,8 @@
 A case may also have "attention_mask" (default: all real), "advantages", "old_log_probs_shifted",
 "prox_logp_shifted", "ref_log_probs_shifted", "versions" (all [B, S]) and "prompt_group_ids" [B]; null is the same as
 absent. All on the shifted grid: entry i scores token i + 1. Everything is computed in float64, as a job computes it:
-checked, prepared and aggregated by the same code, but for the model, whose logits are given.
+checked, prepared and aggregated by the same code, but for the model, whose logits are given. Policies may be
+made up, too: their log-probs may be above 0.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def loss_of_parts(case: LossCase, logits: Tensor, parts: Sequence[Sequence[int]]
 
     loss = resolve_loss(case.loss, path="config.loss")
     config = _checked(loss.parse(case.options, path="config"))
-    prepared = prepare_batch(batch_of(case), loss, config)
+    prepared = prepare_batch(batch_of(case), loss, config, made_up=True)
     row, entry = np.nonzero(case.real)  # of each flat position
     scores = torch.log_softmax(logits / config.temperature, -1)
     entropies = -(scores.exp() * scores).sum(-1)

@@ -17,6 +17,9 @@ from gradwire.server.losses.contract import rules_of
 from gradwire.server.losses.registry import Loss
 
 COLUMNS = ("advantages", "old_log_probs", "prox_log_probs", "ref_log_probs", "versions")
+LOG_PROBS = frozenset({"old_log_probs", "prox_log_probs", "ref_log_probs"})
+ROUNDING = 1e-3
+"""How far above 0 a log-prob may come to stand by rounding."""
 MOST_VERSIONS = 1 << 24
 """float32, in which columns travel, holds every whole number up to here."""
 
@@ -72,8 +75,13 @@ def default_mask(batch: TrainingBatch) -> npt.NDArray[np.float32]:
     return mask
 
 
-def check_loss_batch(batch: TrainingBatch, loss: Loss, config: LossConfig) -> npt.NDArray[np.float32]:
-    """The mask to train with. Raises InvalidArgument naming the column and the row that is wrong."""
+def check_loss_batch(
+    batch: TrainingBatch, loss: Loss, config: LossConfig, *, made_up: bool = False
+) -> npt.NDArray[np.float32]:
+    """The mask to train with. Raises InvalidArgument naming the column and the row that is wrong.
+
+    `made_up`: the numbers are a formula's worked case, whose log-probs need be those of no policy.
+    """
     check_layout(batch)
     _check_columns(batch, loss, config)
     mask = default_mask(batch)
@@ -83,6 +91,8 @@ def check_loss_batch(batch: TrainingBatch, loss: Loss, config: LossConfig) -> np
         column = batch.columns.get(name)
         if column is not None:
             _check_finite(batch, name, column, scored)
+            if name in LOG_PROBS and not made_up:
+                _check_log_probs(batch, name, column, scored)
     _check_versions(batch, scored)
     _check_rows_together(batch, mask, loss)
     return mask
@@ -134,6 +144,15 @@ def _check_finite(
     wrong = ~np.isfinite(column[scored])
     if wrong.any():
         _fail(batch, name, int(scored[np.flatnonzero(wrong)[0]]), column, "must be finite wherever loss_mask is set")
+
+
+def _check_log_probs(
+    batch: TrainingBatch, name: str, column: npt.NDArray[np.float32], scored: npt.NDArray[np.int64]
+) -> None:
+    wrong = column[scored] > ROUNDING
+    if wrong.any():
+        rule = "a log-prob is at most 0; negative log-likelihoods have the other sign"
+        _fail(batch, name, int(scored[np.flatnonzero(wrong)[0]]), column, rule)
 
 
 def _check_versions(batch: TrainingBatch, scored: npt.NDArray[np.int64]) -> None:

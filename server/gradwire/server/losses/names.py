@@ -40,15 +40,22 @@ _ELSEWHERE = {
     "clip_ratio": "eps_clip",
     "clip_ratio_high": "eps_clip_higher",
     "beta": "kl_loss_coef",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "fp32": "float32",
 }
-"""Names that other trainers use for the same options."""
+"""Names that others use for the same options and values."""
 _NEAR = 0.5
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?`, or nothing when no known word is near. Equal parts in another order are nearest."""
+    """` Did you mean 'x'?`, or nothing when no known word is near. Equal parts in another order are nearest.
+
+    Large and small letters are alike.
+    """
     choices = list(known)
-    meant = _ELSEWHERE.get(word)
+    meant = _ELSEWHERE.get(word.lower())
     if meant not in choices:
         meant = max(choices, key=lambda choice: (_likeness(word, choice), choice), default=None)
         if meant is None or _likeness(word, meant) < _NEAR:
@@ -67,5 +74,6 @@ def column_name(name: str) -> str:
 
 def _likeness(word: str, choice: str) -> float:
     """0 to 1: of the words as they stand, or with their parts in order, whichever are more alike."""
+    word, choice = word.lower(), choice.lower()
     pairs = ((choice, word), ("_".join(sorted(choice.split("_"))), "_".join(sorted(word.split("_")))))
     return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)

@@ -32,9 +32,9 @@ class PreparedBatch:
     dropped: int = 0  # tokens that M2PO took out of the mask
 
 
-def prepare_batch(batch: TrainingBatch, loss: Loss, config: LossConfig) -> PreparedBatch:
-    """Raises InvalidArgument naming the column and the row that is wrong."""
-    mask = check_loss_batch(batch, loss, config)
+def prepare_batch(batch: TrainingBatch, loss: Loss, config: LossConfig, *, made_up: bool = False) -> PreparedBatch:
+    """Raises InvalidArgument naming the column and the row that is wrong. `made_up`: see check_loss_batch."""
+    mask = check_loss_batch(batch, loss, config, made_up=made_up)
     columns = dict(batch.columns)
     dropped = 0
     if isinstance(config, GrpoConfig):

@@ -8,6 +8,7 @@ from typing import Any
 import protovalidate
 
 from gradwire.server.errors import FieldViolation, InvalidArgument
+from gradwire.server.losses.config import one_of
 from gradwire.server.rpc.interceptors.step import Call, Step
 
 _BIG = 1 << 20  # bytes; validating more than this would hold up the event loop
@@ -30,9 +31,14 @@ class Validation(Step):
             raise InvalidArgument(violations)
 
     def _violations(self, message: Any) -> list[FieldViolation]:
-        return [
-            FieldViolation(_path(v.proto.field), v.proto.message) for v in self._validator.collect_violations(message)
-        ]
+        return [FieldViolation(_path(v.proto.field), _text(v)) for v in self._validator.collect_violations(message)]
+
+
+def _text(violation: Any) -> str:
+    """What is wrong; for a word that is none of the known ones, with the nearest."""
+    if violation.proto.rule_id != "string.in":
+        return str(violation.proto.message)
+    return one_of(str(violation.field_value), tuple(violation.rule_value))
 
 
 def _path(path: Any) -> str:
