@@ -14,6 +14,7 @@ from gradwire.server.engines.resident import resident_bytes
 from gradwire.server.engines.sampling import SamplerConfig
 from gradwire.server.engines.vllm import processes
 from gradwire.server.engines.vllm.errors import engine_dead, translated
+from gradwire.server.engines.vllm.limits import engine_config
 from gradwire.server.engines.vllm.liveness import Watchdog
 from gradwire.server.engines.vllm.settings import engine_args, engine_environment, environment, on_cpu
 from gradwire.server.errors import GradwireError, InvalidArgument, Unavailable
@@ -62,7 +63,9 @@ class EngineLink:
         self.cpu = on_cpu()
         with _start_lock, environment(engine_environment(config, cpu=self.cpu)):
             try:
-                return AsyncLLM.from_engine_args(engine_args(config, cpu=self.cpu))
+                arguments = engine_args(config, cpu=self.cpu)
+                made = engine_config(arguments, config, arguments.kv_cache_memory_bytes or 0)
+                return AsyncLLM.from_vllm_config(made, disable_log_stats=arguments.disable_log_stats)
             except ValueError as error:  # pydantic's and vLLM's own checks of arguments
                 raise InvalidArgument.at("config", str(error)) from error
             except RuntimeError as error:
