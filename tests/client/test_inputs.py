@@ -9,6 +9,7 @@ import pytest
 
 from gradwire.client import (
     AsyncClient,
+    CreatedJobs,
     FinishReason,
     InFlightPolicy,
     Job,
@@ -31,7 +32,7 @@ from gradwire.client import (
 )
 from gradwire.client._convert.enums import enum_from_proto, enum_to_proto
 from gradwire.client._convert.inference import put_value, value_from_proto
-from gradwire.client._convert.jobs import create_to_proto, job_from_proto, job_id
+from gradwire.client._convert.jobs import create_to_proto, forward_job_id, job_from_proto, job_id, training_job_id
 from gradwire.client._convert.large import with_value
 from gradwire.client._convert.nearest import unknown_name
 from gradwire.client._convert.prompts import prompts_to_proto
@@ -330,6 +331,16 @@ def test_jobs_by_reference() -> None:
             job_id(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^training_job is 0 \(int\); ids begin with 1"):
         job_id(0, "training_job")
+
+
+def test_what_is_no_single_job_says_which_it_takes() -> None:
+    made = CreatedJobs(tuple(job_from_proto(job_pb2.Job(kind=kind)) for kind in (1, 2)))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^job is all that jobs\.create made; it takes one job of them: \.tr.* or \.s"):
+        job_id(made)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^training_job is None; it takes a training job: the Job that jobs\.create"):
+        training_job_id(None, "training_job")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^job is None; it takes a training or log-prob job"):
+        forward_job_id(None)  # type: ignore[arg-type]
 
 
 def test_values() -> None:

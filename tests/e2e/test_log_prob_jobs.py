@@ -146,21 +146,21 @@ def test_a_sleeping_reference_wakes_as_it_was(client: Client, references: dict[s
     assert slept.changed and slept.after_bytes < slept.before_bytes
     assert client.jobs.get(job).state is JobState.SLEEPING
     assert not client.sampling.sleep(job=job).changed
-    with pytest.raises(FailedPreconditionError, match=r"(?i)wake"):
-        client.sampling.log_probs("x", job=job)
-    with pytest.raises(FailedPreconditionError, match=r"(?i)wake"):
-        shifted(client, job)
+    for call in (lambda: client.sampling.log_probs("x", job=job), lambda: shifted(client, job)):
+        with pytest.raises(FailedPreconditionError, match=r"(?i)wake") as caught:
+            call()
+        assert caught.value.reason == "SAMPLER_ASLEEP"
     assert (client.training.wake(job) if engine == "deepspeed" else client.sampling.wake(job=job)).changed
     assert not client.training.wake(job).changed
     assert (client.jobs.get(job).state, client.jobs.get(job).weight_version) == (JobState.READY, version)
     for one, other in zip(shifted(client, job), before, strict=True):
         np.testing.assert_array_equal(one, other)
-    calls: list[Callable[[], object]] = [lambda: client.training.sleep(job, "non_lp")]
+    refused: list[Callable[[], object]] = [lambda: client.training.sleep(job, "non_lp")]
     if engine == "deepspeed":
-        calls += [lambda: client.sampling.sleep(2, job=job), lambda: client.sampling.wake("weights", job=job)]
-    for call in calls:
+        refused += [lambda: client.sampling.sleep(2, job=job), lambda: client.sampling.wake("weights", job=job)]
+    for wrong in refused:
         with pytest.raises(InvalidArgumentError, match=r"mode|level|part"):
-            call()
+            wrong()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -72,6 +72,8 @@ def test_calls_to_a_sleeping_trainer_name_the_one_that_wakes_it(client: Client, 
         with pytest.raises(FailedPreconditionError, match=r"WakeTraining.*training\.wake") as caught:
             call()
         assert caught.value.reason == "TRAINER_ASLEEP"
+    with pytest.raises(FailedPreconditionError, match="a sync needs the trainer's weights, which sleep"):
+        client.weights.sync(trainer)
     with pytest.raises(ValueError, match="non_lp"):
         client.training.sleep(trainer, "nonlp")
     assert client.sampling.generate("fine", max_tokens=1).results  # the sync that was refused left it sampling

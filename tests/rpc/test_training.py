@@ -112,7 +112,9 @@ async def test_a_dead_trainer_fails_its_job_and_is_not_worth_a_retry(served: Ser
     failed = await failure(served.training.FwdBwd(fwd_bwd(job_id)))
     assert failed.code is StatusCode.FAILED_PRECONDITION
     assert failed.reason == "JOB_FAILED"
-    assert "worker 0 was killed" in failed.text
+    says = f"training_job/{job_id} failed: worker 0 was killed. Destroy it, create another and load its last checkpoint"
+    assert failed.text == says
+    assert (await failure(served.training.FwdBwd(fwd_bwd(job_id)))).text == says
 
 
 async def test_outputs_come_in_the_batchs_layout_and_defaults_are_warned_of(served: Served, job_id: int) -> None:

@@ -11,6 +11,7 @@ from gradwire.client._convert.times import duration, moment
 from gradwire.client._core.arguments import given, whole
 from gradwire.client.types.jobs import (
     Adapter,
+    CreatedJobs,
     Job,
     JobConfig,
     JobKind,
@@ -34,10 +35,29 @@ def job_id(job: JobRef | None, where: str = "job") -> int:
         return 0
     if isinstance(job, Job):
         return job.job_id
+    if isinstance(job, CreatedJobs):
+        kinds = " or ".join(f".{one.kind.value}" for one in job)
+        raise TypeError(f"{where} is all that jobs.create made; it takes one job of them: {kinds}")
     number = whole(job, where, "a Job or its integer id, such as 2")
     if not 1 <= number < 2**64:
         raise ValueError(f"{where} is {given(job)}; ids begin with 1: leave it out for the server's own sampling job")
     return number
+
+
+def training_job_id(job: JobRef, where: str = "job") -> int:
+    """As `job_id`, of a call that has no job by default: TypeError for None too."""
+    return _chosen(job, where, "training")
+
+
+def forward_job_id(job: JobRef) -> int:
+    """As `training_job_id`, of a call that takes a log-prob job as well."""
+    return _chosen(job, "job", "training or log-prob")
+
+
+def _chosen(job: JobRef, where: str, kinds: str) -> int:
+    if job is None:  # what a type checker would have refused
+        raise TypeError(f"{where} is None; it takes a {kinds} job: the Job that jobs.create made, or its integer id")
+    return job_id(job, where)
 
 
 def create_to_proto(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradwire.client._convert.enums import enum_to_proto
-from gradwire.client._convert.jobs import job_id
+from gradwire.client._convert.jobs import forward_job_id, job_id, training_job_id
 from gradwire.client._convert.messages import put, put_field
 from gradwire.client._convert.operation import operation
 from gradwire.client._convert.sampling import memory_from_proto
@@ -91,7 +91,7 @@ class AsyncTraining:
         """
         countdown = Countdown(self._connection.deadline(timeout))
         request = pb.FwdBwdRequest(
-            job_id=job_id(job),
+            job_id=training_job_id(job),
             operation=operation(request_id, sequence_number),
             loss=loss_to_proto(loss, loss_config),
         )
@@ -115,7 +115,7 @@ class AsyncTraining:
         InvalidArgumentError.
         """
         countdown = Countdown(self._connection.deadline(timeout))
-        request = put(pb.FwdNoGradRequest(job_id=job_id(job)), temperature=temperature, entropy=entropy)
+        request = put(pb.FwdNoGradRequest(job_id=forward_job_id(job)), temperature=temperature, entropy=entropy)
         response = await self._batches.unary(_FWD_NO_GRAD, request, batch, countdown)
         return await offload(lambda: fwd_no_grad_from_proto(response), response.ByteSize())
 
@@ -134,7 +134,7 @@ class AsyncTraining:
         `learning_rate` and `max_grad_norm` (0 does not clip) override the job's in this step. Applied once,
         as `fwd_bwd` is.
         """
-        request = pb.StepRequest(job_id=job_id(job), operation=operation(request_id, sequence_number))
+        request = pb.StepRequest(job_id=training_job_id(job), operation=operation(request_id, sequence_number))
         put(request, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         return step_from_proto(await self._connection.unary(_STEP, request, timeout=timeout))
 
@@ -153,7 +153,9 @@ class AsyncTraining:
         Of a LoRA job it holds the adapter, in peft's format; `merge` also writes the whole model with the adapter
         added, which "checkpoint:NAME" then names. Applied once, as `fwd_bwd` is.
         """
-        request = pb.SaveCheckpointRequest(job_id=job_id(job), operation=operation(request_id, sequence_number))
+        request = pb.SaveCheckpointRequest(
+            job_id=training_job_id(job), operation=operation(request_id, sequence_number)
+        )
         put(request, name=name, merge=merge)
         response = await self._connection.unary(_SAVE, request, timeout=timeout)
         return checkpoint_from_proto(response.checkpoint)
@@ -169,10 +171,13 @@ class AsyncTraining:
     ) -> LoadResult:
         """Goes on from a checkpoint (or its name). Accumulated gradients are dropped. Applied once.
 
-        One that does not fit the job is FailedPreconditionError: CHECKPOINT_DOES_NOT_FIT, or ADAPTER_BASE_DIFFERS where
-        its adapter was trained on another model.
+        The rate and schedule stay the job's own, from the checkpoint's number of steps on. One that does not fit the
+        job is FailedPreconditionError: CHECKPOINT_DOES_NOT_FIT, or ADAPTER_BASE_DIFFERS where its adapter was trained
+        on another model.
         """
-        request = pb.LoadCheckpointRequest(job_id=job_id(job), operation=operation(request_id, sequence_number))
+        request = pb.LoadCheckpointRequest(
+            job_id=training_job_id(job), operation=operation(request_id, sequence_number)
+        )
         put_field(request, "name", checkpoint.name if isinstance(checkpoint, Checkpoint) else checkpoint, "checkpoint")
         return load_from_proto(await self._connection.unary(_LOAD, request, timeout=timeout))
 
@@ -206,7 +211,7 @@ class AsyncTraining:
         self, job: JobRef, batch: TrainingBatchLike, *, timeout: float | None = None
     ) -> UploadedBatch:
         """Sends a batch ahead, in chunks with a checksum, for one or more calls to name."""
-        return await self._batches.upload(job_id(job), batch, Countdown(self._connection.deadline(timeout)))
+        return await self._batches.upload(training_job_id(job), batch, Countdown(self._connection.deadline(timeout)))
 
     async def sleep(
         self, job: JobRef, mode: TrainingSleepMode | str | None = None, *, timeout: float | None = None
@@ -222,7 +227,9 @@ class AsyncTraining:
         Raises ResourceExhaustedError (SPILL_FAILED) when there is no room for what should sleep; the trainer is
         then awake as before. ValueError for another mode.
         """
-        request = pb.SleepTrainingRequest(job_id=job_id(job), mode=enum_to_proto(pb.TrainingSleepMode, mode, "mode"))
+        request = pb.SleepTrainingRequest(
+            job_id=forward_job_id(job), mode=enum_to_proto(pb.TrainingSleepMode, mode, "mode")
+        )
         response = await self._connection.unary(_SLEEP, request, timeout=timeout)
         return memory_from_proto(response.memory, response.changed)
 
@@ -231,12 +238,12 @@ class AsyncTraining:
 
         Raises ResourceExhaustedError (NO_MEMORY_TO_WAKE) when the memory is not there; it sleeps on then.
         """
-        request = pb.WakeTrainingRequest(job_id=job_id(job))
+        request = pb.WakeTrainingRequest(job_id=forward_job_id(job))
         response = await self._connection.unary(_WAKE, request, timeout=timeout)
         return memory_from_proto(response.memory, response.changed)
 
     async def empty_cache(self, job: JobRef, *, timeout: float | None = None) -> MemoryChange:
         """Gives back memory that the trainer's allocators hold without using it; changes no number. Legal asleep."""
-        request = pb.EmptyTrainingCacheRequest(job_id=job_id(job))
+        request = pb.EmptyTrainingCacheRequest(job_id=training_job_id(job))
         response = await self._connection.unary(_EMPTY_CACHE, request, timeout=timeout)
         return memory_from_proto(response.memory, changed=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradwire.client._convert.enums import enum_to_proto
-from gradwire.client._convert.jobs import job_id
+from gradwire.client._convert.jobs import job_id, training_job_id
 from gradwire.client._convert.messages import put
 from gradwire.client._convert.operation import operation
 from gradwire.client._convert.times import duration, moment
@@ -96,7 +96,7 @@ class AsyncWeights:
         on is FailedPreconditionError (ADAPTER_BASE_DIFFERS); one of another model, InvalidArgumentError.
         """
         request = pb.SyncRequest(
-            training_job_id=job_id(training_job, "training_job"),
+            training_job_id=training_job_id(training_job, "training_job"),
             sampling_job_id=job_id(sampling_job, "sampling_job"),
             log_prob_job_id=job_id(log_prob_job, "log_prob_job"),
             operation=operation(request_id, sequence_number),

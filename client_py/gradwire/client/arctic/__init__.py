@@ -12,7 +12,6 @@ Thin: everything goes through `gradwire.client.AsyncClient`. docs/arctic.md has 
 from __future__ import annotations
 
 from gradwire.client.arctic.attach import ServerState
-from gradwire.client.arctic.base import ArcticRLWarning
 from gradwire.client.arctic.client import (
     ArcticRLClient,
     ArcticRLGrpcClient,
@@ -23,6 +22,7 @@ from gradwire.client.arctic.client import (
 from gradwire.client.arctic.config import ArcticRLClientConfig
 from gradwire.client.arctic.streams import ArcticRLStream
 from gradwire.client.arctic.sync import SyncArcticRLClient, SyncArcticRLStream
+from gradwire.client.arctic.warning import ArcticRLWarning
 
 __all__ = [
     "ArcticRLClient",

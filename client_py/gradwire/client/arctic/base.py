@@ -8,7 +8,6 @@ making a client can block inside a running loop, and its methods can be awaited 
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -20,16 +19,13 @@ from gradwire.client.aio.client import AsyncClient
 from gradwire.client.arctic.attach import Attachment, ServerState, attach
 from gradwire.client.arctic.config import ArcticRLClientConfig, CommProtocol
 from gradwire.client.arctic.jobs import JobPlan, default_temperature, plan_jobs
+from gradwire.client.arctic.warning import warn
 from gradwire.client.errors import CallCancelledError, DeadlineExceededError, NotFoundError, UnavailableError
 from gradwire.client.sync.portal import Portal
 from gradwire.client.types.jobs import JobKind
 
 T = TypeVar("T")
 _KINDS = (JobKind.TRAINING, JobKind.SAMPLING, JobKind.LOG_PROB)
-
-
-class ArcticRLWarning(UserWarning):
-    """A setting or a batch says something that has no effect, or was completed by a default."""
 
 
 class ArcticRLBase:
@@ -51,7 +47,7 @@ class ArcticRLBase:
         self._temperature = default_temperature(self._config)
         self._jobs: dict[JobKind, int] = {}
         for note in plan.notes:
-            warnings.warn(note, ArcticRLWarning, stacklevel=3)
+            warn(note)
         self._attachment: Attachment | None = attach(self._config, arctic_rl_server_state)
         self._owner = not self._config.is_reconnect
         try:

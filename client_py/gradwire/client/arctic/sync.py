@@ -15,13 +15,14 @@ from gradwire.client.arctic.client import create_arctic_rl_client
 from gradwire.client.arctic.config import ArcticRLClientConfig
 from gradwire.client.arctic.results import Result
 from gradwire.client.arctic.streams import ArcticRLStream
+from gradwire.client.arctic.warning import called_from, here
 from gradwire.client.types.sampling import Prompt, Prompts
 
 T = TypeVar("T")
 
 
 def _wait(work: Coroutine[Any, Any, T]) -> T:
-    return shared_loop().run(work)
+    return shared_loop().run(called_from(here(), work))
 
 
 class SyncArcticRLStream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from numbers import Real
 from types import NoneType
@@ -11,7 +10,7 @@ from typing import Any
 
 from gradwire.client._convert.nearest import unknown_name
 from gradwire.client._core.arguments import check
-from gradwire.client.arctic.base import ArcticRLBase, ArcticRLWarning
+from gradwire.client.arctic.base import ArcticRLBase
 from gradwire.client.arctic.batch import decode_batch
 from gradwire.client.arctic.processing import decode_processing, loss_call
 from gradwire.client.arctic.results import (
@@ -24,6 +23,7 @@ from gradwire.client.arctic.results import (
     step_result,
     workers_result,
 )
+from gradwire.client.arctic.warning import warn
 from gradwire.client.types.jobs import JobKind
 
 _OFFLOADED = {"all": "offloaded", "non_lp": "offloaded_non_lp", "lp_params": "offloaded_lp"}
@@ -72,7 +72,8 @@ class ArcticRLTraining(ArcticRLBase):
             )
         )
         result = fwd_bwd_result(job, found, call, decoded)
-        _warn(result["warnings"])
+        for text in result["warnings"]:
+            warn(text)
         return result
 
     async def fwd_no_grad(
@@ -103,7 +104,8 @@ class ArcticRLTraining(ArcticRLBase):
             self._client.training.fwd_no_grad(job, rows, temperature=temperature, entropy=call.entropy)
         )
         result = fwd_no_grad_result(job, found, call, decoded)
-        _warn(result["warnings"])
+        for text in result["warnings"]:
+            warn(text)
         return result
 
     async def step(
@@ -175,9 +177,3 @@ class ArcticRLTraining(ArcticRLBase):
         began = time.monotonic()
         found = await self._run(self._client.training.empty_cache(job))
         return workers_result(job, memory_result("emptied", found, time.monotonic() - began))
-
-
-def _warn(texts: list[str]) -> None:
-    # Once for each text and program: Python's own filter sees to it.
-    for text in texts:
-        warnings.warn(text, ArcticRLWarning, stacklevel=3)

@@ -146,8 +146,9 @@ class Training:
     ) -> LoadResult:
         """Goes on from a checkpoint (or its name). Accumulated gradients are dropped. Applied once.
 
-        One that does not fit the job is FailedPreconditionError: CHECKPOINT_DOES_NOT_FIT, or ADAPTER_BASE_DIFFERS where
-        its adapter was trained on another model.
+        The rate and schedule stay the job's own, from the checkpoint's number of steps on. One that does not fit the
+        job is FailedPreconditionError: CHECKPOINT_DOES_NOT_FIT, or ADAPTER_BASE_DIFFERS where its adapter was trained
+        on another model.
         """
         return self._loop.run(
             self._async.load_checkpoint(

@@ -81,11 +81,30 @@ class _Decoder:
                 raise InvalidArgument.at(where, "is required: dense [rows, width] or ragged")
         if not np.issubdtype(self.input_ids.dtype, np.integer):
             raise InvalidArgument.at(where, f"holds {self.input_ids.dtype}; token ids are int32 or int64")
-        if len(self.input_ids) and (self.input_ids.min() < 0 or self.input_ids.max() > 2**31 - 1):
-            raise InvalidArgument.at(where, "holds a negative token id or one above 2^31 - 1")
+        self._check_ids(where)
         empty = np.flatnonzero(np.diff(self.offsets) == 0)
         if len(empty):
             raise InvalidArgument.at(where, f"row {empty[0]} has no real token; leave such rows out")
+
+    def _check_ids(self, where: str) -> None:
+        ids = self.input_ids
+        if not len(ids) or (ids.min() >= 0 and ids.max() <= 2**31 - 1):
+            return
+        first = int(np.argmax((ids < 0) | (ids > 2**31 - 1)))
+        if self.mask is not None:
+            row, position = (int(index[first]) for index in np.nonzero(self.mask))
+        else:
+            row = int(np.searchsorted(self.offsets, first, side="right")) - 1
+            position = first - int(self.offsets[row])
+        hint = (
+            "; what does not count in the loss keeps its token here and has loss_mask 0"
+            + (", padding has attention_mask 0" if self.mask is not None else "")
+            if ids[first] < 0
+            else ""
+        )
+        raise InvalidArgument.at(
+            where, f"row {row}, position {position} holds {ids[first]}; token ids are 0 to 2^31 - 1{hint}"
+        )
 
     def _dense(self, where: str) -> None:
         array = tensor_to_array(self.message.input_ids.dense, f"{where}.dense")

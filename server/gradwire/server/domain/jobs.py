@@ -133,6 +133,16 @@ class Job(Generic[Engine]):
             self.error = reason
             self.set_state(JobState.FAILED, reason)
 
+    def failed(self) -> FailedPrecondition:
+        """Why the job takes no more work, and what to do."""
+        if self.tenant is None:
+            advice = "Restart the server, whose own job it is"
+        elif self.kind is JobKind.TRAINING:
+            advice = "Destroy it, create another and load its last checkpoint"
+        else:
+            advice = "Destroy it and create another"
+        return FailedPrecondition("JOB_FAILED", f"{self.name} failed: {self.error}. {advice}", subject=self.name)
+
     async def fail_if_dead(self) -> str:
         """Look whether the engine lives; why it does not, and then the job has failed. Empty when it does."""
         try:
@@ -175,11 +185,7 @@ class Job(Generic[Engine]):
         """Raises unless the job takes work. Sleep is the engine's to judge: some calls wake it."""
         match self.state:
             case JobState.FAILED:
-                raise FailedPrecondition(
-                    "JOB_FAILED",
-                    f"{self.name} failed: {self.error}. Destroy it and create another",
-                    subject=self.name,
-                )
+                raise self.failed()
             case JobState.PAUSED:
                 raise FailedPrecondition(
                     "LEASE_LAPSED", f"the lease of {self.name} lapsed; send a heartbeat to go on", subject=self.name

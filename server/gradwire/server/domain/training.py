@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gradwire.server.domain.jobs import JobKind, JobState
+from gradwire.server.domain.jobs import JobState
 from gradwire.server.domain.operations import Operation
 from gradwire.server.domain.registry import AnyJob, TrainingJob
 from gradwire.server.engines.training import SleepMode, TrainerPart
 from gradwire.server.engines.weights import MemoryReport
-from gradwire.server.errors import FailedPrecondition, Unavailable
+from gradwire.server.errors import Unavailable
 
 T = TypeVar("T")
 
@@ -58,12 +58,10 @@ async def guarded(job: AnyJob, apply: Callable[[], Awaitable[T]]) -> T:
     try:
         return await apply()
     except Unavailable as error:
-        reason = await job.fail_if_dead()
-        if not reason:
+        if not await job.fail_if_dead():
             raise
-        advice = "Create another job" + (" and load its last checkpoint" if job.kind is JobKind.TRAINING else "")
         # Not UNAVAILABLE: a client would retry what can only fail again.
-        raise FailedPrecondition("JOB_FAILED", f"{job.name} failed: {reason}. {advice}", subject=job.name) from error
+        raise job.failed() from error
 
 
 async def sleep(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import psutil  # type: ignore[import-untyped]
@@ -33,18 +34,28 @@ class Copies(Protocol):
         """Give the room back."""
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose parts sleep, in the words of errors."""
+
+    name: str
+    reason: str
+    waker: str  # the call that errors advise
+
+
+TRAINER = Owner("trainer", "TRAINER_ASLEEP", "WakeTraining first (training.wake in Python)")
+SCORER = Owner("log-prob job", "SAMPLER_ASLEEP", "Wake first (sampling.wake in Python)")  # as one on vLLM
+
+
 class Residency:
     """One rank's parts, awake or asleep. `sleep` and `wake` are collectives."""
 
     def __init__(
         self, ranks: Ranks, parts: Mapping[TrainerPart, Callable[[], Storages]],
-        *, waker: str = "WakeTraining first (training.wake in Python)",
+        *, of: Owner = TRAINER,
     ) -> None:  # fmt: skip
-        """`parts` finds each part's storages as they are now; a part that is left out holds nothing.
-
-        `waker` is the call that errors advise.
-        """
-        self._waker = waker
+        """`parts` finds each part's storages as they are now; a part that is left out holds nothing."""
+        self._owner = of
         self._ranks = ranks
         self._parts = parts
         self._asleep: dict[TrainerPart, _Sleeper] = {}
@@ -58,9 +69,9 @@ class Residency:
         """Raises FailedPrecondition when a part that call `name` needs sleeps."""
         if missing := sorted(parts & self.asleep):
             raise FailedPrecondition(
-                "TRAINER_ASLEEP",
-                f"{name} needs the trainer's {' and '.join(_TITLES[part] for part in missing)}, which sleep; "
-                f"call {self._waker}",
+                self._owner.reason,
+                f"{_CALLS.get(name, name)} needs the {self._owner.name}'s {' and '.join(_TITLES[p] for p in missing)}, "
+                f"which sleep; call {self._owner.waker}",
             )
 
     def sleep(self, parts: frozenset[TrainerPart]) -> bool:
@@ -202,4 +213,5 @@ def _view(storage: torch.UntypedStorage) -> memoryview:
     return host_memory.bytes_of(host_memory.whole(storage))
 
 
+_CALLS = {"ExportWeights": "a sync", "LoadWeights": "a sync to it"}  # what callers know a worker's call as
 _TITLES = {TrainerPart.MODEL: "weights", TrainerPart.TRAINING: "gradients and optimizer state"}

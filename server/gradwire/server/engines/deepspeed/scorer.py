@@ -24,7 +24,7 @@ from gradwire.server.engines.deepspeed.head import most_likely
 from gradwire.server.engines.deepspeed.model import PolicyModel
 from gradwire.server.engines.deepspeed.packing import MicroBatch, plan
 from gradwire.server.engines.deepspeed.rank_loss import RankBatch
-from gradwire.server.engines.deepspeed.residency import Residency
+from gradwire.server.engines.deepspeed.residency import SCORER, Residency
 from gradwire.server.engines.deepspeed.storages import model_storages
 from gradwire.server.engines.deepspeed.tensorfile import DTYPES
 from gradwire.server.engines.sharedmem import SharedSegment
@@ -45,7 +45,7 @@ class Scorer:
         self.residency = Residency(
             self.ranks,
             {TrainerPart.MODEL: lambda: model_storages(self.policy)},
-            waker="Wake first (sampling.wake in Python)",
+            of=SCORER,
         )
 
     def fwd_no_grad(self, batch: RankBatch, temperature: float) -> tuple[Floats, Floats]:

@@ -24,8 +24,8 @@ RETRY_AFTER = timedelta(seconds=1)
 
 
 def engine_dead() -> Unavailable:
-    """The engine's processes are gone. The caller may retry when someone has started them again."""
-    return Unavailable("ENGINE_DEAD", "the sampling engine has died; its job has to be created again")
+    """The engine's processes are gone; the job, which fails soon, says what to do."""
+    return Unavailable("ENGINE_DEAD", "the sampling engine has died")
 
 
 @contextmanager
