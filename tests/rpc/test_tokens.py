@@ -6,7 +6,11 @@ import asyncio
 import hmac
 import json
 import logging
+import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -264,6 +268,29 @@ def test_the_command_line_on_the_database(tmp_path: Path, capsys: pytest.Capture
     refused = json.loads(gradwire("revoke", "x", "--json", code=1))["error"]
     assert (refused["status"], refused["reason"]) == ("NOT_FOUND", "TOKEN_NOT_FOUND")
     assert "user" in gradwire("create", "--tenant", "b", "--scope", "admin", "--organization", "--user", "u", code=1)
+
+
+def test_the_command_line_on_what_is_no_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gradwire.db").write_bytes(b"a text that is no database, and long enough to be one" * 100)
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE tokens (id INTEGER)")
+    cases = {
+        str(tmp_path): "the database cannot be reached now: file is not a database",
+        str(other): "the database cannot be reached now: table tokens already exists",
+        "sqlite:////proc/none/x.db": "cannot open /proc/none/x.db: No such file or directory",
+        "postgresql://u:hidden@127.0.0.1:1/x": "the database cannot be reached now: Connect call failed",
+    }
+    for where, says in cases.items():
+        assert main(["token", "list", "--database", where]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("gradwire token: ") and says in line and "hidden" not in line, where
+    # As a process: what logs say there is seen, too.
+    command = [sys.executable, "-m", "gradwire.server", "token", "list", "--json", "--database", where]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    error = json.loads(ended.stderr)["error"]
+    assert (error["status"], error["reason"]) == ("UNAVAILABLE", "DATABASE_UNAVAILABLE") and says in error["message"]
+    assert (ended.returncode, ended.stdout) == (1, "")
 
 
 async def test_the_command_line_on_a_server(

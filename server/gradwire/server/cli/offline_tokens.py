@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from gradwire.server.domain import credentials
 from gradwire.server.domain.credentials import TokenKind, TokenRecord, TokenStore
 from gradwire.server.domain.cursors import Cursor
 from gradwire.server.errors import GradwireError
-from gradwire.server.storage.database import Database, database_url
+from gradwire.server.storage.database import DATABASE_LOG, Database, cause_of, database_url
 from gradwire.server.storage.tokens import DatabaseTokens
 
 _PAGE = 1000
@@ -67,15 +68,32 @@ class OfflineTokens:
 async def open_offline(where: str, *, create: bool) -> AsyncIterator[OfflineTokens]:
     """The tokens of a database: a URL, a file, or a server's data folder. OSError when there is none, unless
     `create`. What it refuses is the client's error, as if a server had said so."""
-    url = database_url(_setting(where, create=create), Path())
-    database = Database(url)
-    await database.open()
+    database = Database(database_url(_setting(where, create=create), Path()))
+    with _only_one_line():
+        try:
+            await database.open()
+            yield OfflineTokens(DatabaseTokens(database))
+        except GradwireError as error:
+            raise BY_CODE[error.code](_told(error), reason=error.reason) from error
+        finally:
+            await database.close()
+
+
+@contextmanager
+def _only_one_line() -> Iterator[None]:
+    """The database logs why it fails, for whoever runs a server. Here the error itself tells it."""
+    log, nowhere = logging.getLogger(DATABASE_LOG), logging.NullHandler()
+    log.addHandler(nowhere)
     try:
-        yield OfflineTokens(DatabaseTokens(database))
-    except GradwireError as error:
-        raise BY_CODE[error.code](error.message, reason=error.reason) from error
+        yield
     finally:
-        await database.close()
+        log.removeHandler(nowhere)
+
+
+def _told(error: GradwireError) -> str:
+    """With the cause, which a server would keep from its callers."""
+    cause = cause_of(error)
+    return error.message if cause in error.message else f"{error.message}: {cause}"
 
 
 def _setting(where: str, *, create: bool) -> str:

@@ -25,11 +25,12 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from gradwire.server.errors import InvalidArgument, Unavailable
+from gradwire.server.errors import GradwireError, InvalidArgument, Unavailable
 from gradwire.server.packages import require
 from gradwire.server.storage.migrations import migrate
 
-log = logging.getLogger(__name__)
+DATABASE_LOG = __name__
+log = logging.getLogger(DATABASE_LOG)
 # Whatever the level: at DEBUG it writes each statement with its values, and those are conversations and digests.
 logging.getLogger("aiosqlite").setLevel(logging.WARNING)
 T = TypeVar("T")
@@ -53,7 +54,7 @@ def database_url(setting: str, data_dir: Path) -> URL:
         return URL.create(_DRIVERS["sqlite"], database=str(data_dir.expanduser() / "gradwire.db"))
     try:
         url = make_url(setting)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the second: of a port that is no number
         raise DatabaseSettingError("is no URL; write sqlite:///PATH or postgresql://USER@HOST/NAME") from None
     driver = _DRIVERS.get(url.get_backend_name())
     if driver is None:
@@ -88,7 +89,11 @@ class Database:
         else:
             require("asyncpg", "pip install -e '.[postgres]'", reason="POSTGRES_NOT_INSTALLED")
         self._engine = _engine(self._url, self._busy_timeout_s)
-        await self.write(migrate)
+        try:
+            await self.write(migrate)
+        except ProgrammingError as error:  # no mistake of ours: a user that may make no tables, or tables of another's
+            text = f"the database cannot be used: {cause_of(error)}"
+            raise Unavailable("DATABASE_UNAVAILABLE", text) from error
 
     async def close(self) -> None:
         """Wait for what is under way, then disconnect."""
@@ -234,6 +239,17 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     writes = connection.get_execution_options().get(_WRITES, False)
     # A transaction that first reads and then writes can fail at any moment; one that begins with the lock cannot.
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def cause_of(error: Exception) -> str:
+    """In one line, what the driver or the system said first; empty when neither has spoken. It holds no values."""
+    while error.__cause__ is not None and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    if isinstance(error, GradwireError):
+        return ""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _unavailable(error: Exception) -> Unavailable:
