@@ -163,6 +163,9 @@ async def test_sqlite_promises_what_it_stores(tmp_path: Path) -> None:
     [
         ("mysql://u:geheim@h/d", "mysql is not served"),
         ("u:geheim@h", "is no URL"),
+        ("postgresql://u:geheim@h:abc/x", "is no URL"),
+        ("postgresql://u:geheim@h:65536/x", "65536 is no port"),
+        ("postgresql://u:geheim@h/x?sslmode=require", "ssl=require"),
         ("sqlite://", "sqlite takes a file"),
         ("sqlite:///:memory:", "sqlite takes a file"),
     ],

@@ -61,6 +61,10 @@ def database_url(setting: str, data_dir: Path) -> URL:
         raise DatabaseSettingError(f"{url.get_backend_name()} is not served; there are sqlite and postgresql")
     if driver.startswith("sqlite") and url.database in (None, "", ":memory:"):
         raise DatabaseSettingError("sqlite takes a file: sqlite:///PATH (three slashes, then the path)")
+    if url.port is not None and url.port > 65535:
+        raise DatabaseSettingError(f"{url.port} is no port; ports end at 65535")
+    if "sslmode" in url.query:  # libpq's word; the driver here has another
+        raise DatabaseSettingError("sslmode is called ssl here: postgresql://USER@HOST/NAME?ssl=require")
     return url.set(drivername=driver)
 
 
