@@ -95,6 +95,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "TrainingService/FwdBwd": lambda c: c.training.fwd_bwd(1, BATCH),
     "TrainingService/FwdNoGrad": lambda c: c.training.fwd_no_grad(1, BATCH),
     "TrainingService/Step": lambda c: c.training.step(1),
+    "TrainingService/ZeroGrad": lambda c: c.training.zero_grad(1),
     "TrainingService/SaveCheckpoint": lambda c: c.training.save_checkpoint(1),
     "TrainingService/LoadCheckpoint": lambda c: c.training.load_checkpoint(1, "x"),
     "TrainingService/ListCheckpoints": lambda c: c.training.list_checkpoints(),

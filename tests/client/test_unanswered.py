@@ -35,6 +35,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "RolloutService/CollectRollouts": lambda c: c.rollouts.collect(request_id="mine"),
     "TrainingService/FwdBwd": lambda c: c.training.fwd_bwd(1, BATCH, request_id="mine"),
     "TrainingService/Step": lambda c: c.training.step(1, request_id="mine"),
+    "TrainingService/ZeroGrad": lambda c: c.training.zero_grad(1, request_id="mine"),
     "TrainingService/SaveCheckpoint": lambda c: c.training.save_checkpoint(1, request_id="mine"),
     "TrainingService/LoadCheckpoint": lambda c: c.training.load_checkpoint(1, "a", request_id="mine"),
     "WeightService/Sync": lambda c: c.weights.sync(1, request_id="mine"),

@@ -8,7 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gradwire.client import AlreadyExistsError, Client, FailedPreconditionError, InvalidArgumentError, Job
+from gradwire.client import (
+    AlreadyExistsError,
+    Client,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    Job,
+)
 from tests.e2e.conftest import TrainerFactory
 
 
@@ -144,6 +151,19 @@ def test_a_repeated_call_is_applied_once(client: Client, make_trainer: TrainerFa
     assert first.weight_version == 0
     with pytest.raises(AlreadyExistsError, match="'a'"):
         client.training.fwd_bwd(trainer, {"input_ids": rows_of(5, 4)}, loss="cross_entropy", request_id="a")
+    _repeated_after_its_deadline(client, trainer)
+
+
+def _repeated_after_its_deadline(client: Client, trainer: Job) -> None:
+    """What is repeated with the id that the error names counts once, whether or not the first had begun."""
+    batch = {"input_ids": rows_of(7, 300)}
+    expected = client.training.fwd_bwd(trainer, batch, loss="cross_entropy")
+    norm = client.training.step(trainer, learning_rate=0.0).grad_norm
+    with pytest.raises(DeadlineExceededError, match="repeat it with request_id=") as late:
+        client.training.fwd_bwd(trainer, batch, loss="cross_entropy", timeout=0.05)
+    repeated = client.training.fwd_bwd(trainer, batch, loss="cross_entropy", request_id=late.value.request_id)
+    assert repeated.loss == expected.loss
+    assert client.training.step(trainer, learning_rate=0.0).grad_norm == norm
 
 
 def test_step_overrides_and_a_step_without_gradients(client: Client, make_trainer: TrainerFactory) -> None:

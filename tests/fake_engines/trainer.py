@@ -92,6 +92,11 @@ class FakeTrainer(FakeProcess):
         self.gradients, self._version, self._steps = 0, self._version + 1, self._steps + 1
         return StepResult(1.0, rate, self._version, self._steps)
 
+    async def zero_grad(self) -> int:
+        await self._reach("zero_grad")
+        dropped, self.gradients = self.gradients, 0
+        return dropped
+
     async def save_checkpoint(self, path: Path, *, name: str, merged: bool = False) -> CheckpointInfo:
         await self._reach("save_checkpoint")
         path.mkdir()  # noqa: ASYNC240

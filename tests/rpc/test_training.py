@@ -104,6 +104,19 @@ async def test_a_step_whose_caller_leaves_is_applied_and_kept(served: Served, jo
     assert engine.applied == ["step"]
 
 
+async def test_gradients_are_dropped_once(served: Served, job_id: int) -> None:
+    first = training_pb2.ZeroGradRequest(job_id=job_id, operation=operation("z"))
+    for request_id in ("a", "b"):
+        await served.training.FwdBwd(fwd_bwd(job_id, request_id))
+    assert (await served.training.ZeroGrad(first)).num_dropped == 2
+    failed = await failure(served.training.Step(training_pb2.StepRequest(job_id=job_id)))
+    assert (failed.code, failed.reason) == (StatusCode.FAILED_PRECONDITION, "NO_GRADIENTS")
+    await served.training.FwdBwd(fwd_bwd(job_id, "c"))
+    assert (await served.training.ZeroGrad(first)).num_dropped == 2  # the first one's answer: c's gradients stay
+    assert (await served.training.Step(training_pb2.StepRequest(job_id=job_id))).weight_version == 1
+    assert (await served.training.ZeroGrad(training_pb2.ZeroGradRequest(job_id=job_id))).num_dropped == 0
+
+
 async def test_a_dead_trainer_fails_its_job_and_is_not_worth_a_retry(served: Served, job_id: int) -> None:
     from gradwire.server.errors import Unavailable
 

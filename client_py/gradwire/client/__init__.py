@@ -114,6 +114,7 @@ from gradwire.client.types.training import (
     TrainingBatch,
     TrainingSleepMode,
     UploadedBatch,
+    ZeroGradResult,
 )
 from gradwire.client.types.weights import (
     CommitResult,
@@ -249,4 +250,5 @@ __all__ = [
     "WeightSpan",
     "WeightTransport",
     "WeightVersion",
+    "ZeroGradResult",
 ]

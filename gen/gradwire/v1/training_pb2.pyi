@@ -179,6 +179,22 @@ class StepResponse(_message.Message):
     timing: _sampling_pb2.Timing
     def __init__(self, grad_norm: _Optional[float] = ..., learning_rate: _Optional[float] = ..., weight_version: _Optional[int] = ..., step: _Optional[int] = ..., timing: _Optional[_Union[_sampling_pb2.Timing, _Mapping]] = ...) -> None: ...
 
+class ZeroGradRequest(_message.Message):
+    __slots__ = ("job_id", "operation")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    job_id: int
+    operation: _operation_pb2.OperationId
+    def __init__(self, job_id: _Optional[int] = ..., operation: _Optional[_Union[_operation_pb2.OperationId, _Mapping]] = ...) -> None: ...
+
+class ZeroGradResponse(_message.Message):
+    __slots__ = ("num_dropped", "timing")
+    NUM_DROPPED_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    num_dropped: int
+    timing: _sampling_pb2.Timing
+    def __init__(self, num_dropped: _Optional[int] = ..., timing: _Optional[_Union[_sampling_pb2.Timing, _Mapping]] = ...) -> None: ...
+
 class Checkpoint(_message.Message):
     __slots__ = ("name", "path", "export_path", "weight_version", "step", "size_bytes", "created_at", "job_id", "adapter_path")
     NAME_FIELD_NUMBER: _ClassVar[int]

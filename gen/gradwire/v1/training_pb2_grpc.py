@@ -58,6 +58,11 @@ class TrainingServiceStub(object):
                 request_serializer=gradwire_dot_v1_dot_training__pb2.StepRequest.SerializeToString,
                 response_deserializer=gradwire_dot_v1_dot_training__pb2.StepResponse.FromString,
                 _registered_method=True)
+        self.ZeroGrad = channel.unary_unary(
+                '/gradwire.v1.TrainingService/ZeroGrad',
+                request_serializer=gradwire_dot_v1_dot_training__pb2.ZeroGradRequest.SerializeToString,
+                response_deserializer=gradwire_dot_v1_dot_training__pb2.ZeroGradResponse.FromString,
+                _registered_method=True)
         self.SaveCheckpoint = channel.unary_unary(
                 '/gradwire.v1.TrainingService/SaveCheckpoint',
                 request_serializer=gradwire_dot_v1_dot_training__pb2.SaveCheckpointRequest.SerializeToString,
@@ -126,6 +131,14 @@ class TrainingServiceServicer(object):
 
     def Step(self, request, context):
         """Clip and apply the accumulated gradients, and clear them. Makes a new weight version.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ZeroGrad(self, request, context):
+        """Drop the accumulated gradients, so that the next FwdBwd begins a step anew. Weights, optimizer, schedule and weight
+        version stay as they are. Fine when there are none. The way out where it is not known which FwdBwd calls were applied.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,6 +220,11 @@ def add_TrainingServiceServicer_to_server(servicer, server):
                     servicer.Step,
                     request_deserializer=gradwire_dot_v1_dot_training__pb2.StepRequest.FromString,
                     response_serializer=gradwire_dot_v1_dot_training__pb2.StepResponse.SerializeToString,
+            ),
+            'ZeroGrad': grpc.unary_unary_rpc_method_handler(
+                    servicer.ZeroGrad,
+                    request_deserializer=gradwire_dot_v1_dot_training__pb2.ZeroGradRequest.FromString,
+                    response_serializer=gradwire_dot_v1_dot_training__pb2.ZeroGradResponse.SerializeToString,
             ),
             'SaveCheckpoint': grpc.unary_unary_rpc_method_handler(
                     servicer.SaveCheckpoint,
@@ -356,6 +374,33 @@ class TrainingService(object):
             '/gradwire.v1.TrainingService/Step',
             gradwire_dot_v1_dot_training__pb2.StepRequest.SerializeToString,
             gradwire_dot_v1_dot_training__pb2.StepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ZeroGrad(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gradwire.v1.TrainingService/ZeroGrad',
+            gradwire_dot_v1_dot_training__pb2.ZeroGradRequest.SerializeToString,
+            gradwire_dot_v1_dot_training__pb2.ZeroGradResponse.FromString,
             options,
             channel_credentials,
             insecure,

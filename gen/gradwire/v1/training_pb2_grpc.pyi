@@ -51,6 +51,14 @@ class TrainingServiceStub:
     ]
     """Clip and apply the accumulated gradients, and clear them. Makes a new weight version."""
 
+    ZeroGrad: grpc.UnaryUnaryMultiCallable[
+        gradwire.v1.training_pb2.ZeroGradRequest,
+        gradwire.v1.training_pb2.ZeroGradResponse,
+    ]
+    """Drop the accumulated gradients, so that the next FwdBwd begins a step anew. Weights, optimizer, schedule and weight
+    version stay as they are. Fine when there are none. The way out where it is not known which FwdBwd calls were applied.
+    """
+
     SaveCheckpoint: grpc.UnaryUnaryMultiCallable[
         gradwire.v1.training_pb2.SaveCheckpointRequest,
         gradwire.v1.training_pb2.SaveCheckpointResponse,
@@ -133,6 +141,14 @@ class TrainingServiceAsyncStub:
         gradwire.v1.training_pb2.StepResponse,
     ]
     """Clip and apply the accumulated gradients, and clear them. Makes a new weight version."""
+
+    ZeroGrad: grpc.aio.UnaryUnaryMultiCallable[
+        gradwire.v1.training_pb2.ZeroGradRequest,
+        gradwire.v1.training_pb2.ZeroGradResponse,
+    ]
+    """Drop the accumulated gradients, so that the next FwdBwd begins a step anew. Weights, optimizer, schedule and weight
+    version stay as they are. Fine when there are none. The way out where it is not known which FwdBwd calls were applied.
+    """
 
     SaveCheckpoint: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.v1.training_pb2.SaveCheckpointRequest,
@@ -224,6 +240,16 @@ class TrainingServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[gradwire.v1.training_pb2.StepResponse, collections.abc.Awaitable[gradwire.v1.training_pb2.StepResponse]]:
         """Clip and apply the accumulated gradients, and clear them. Makes a new weight version."""
+
+    @abc.abstractmethod
+    def ZeroGrad(
+        self,
+        request: gradwire.v1.training_pb2.ZeroGradRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[gradwire.v1.training_pb2.ZeroGradResponse, collections.abc.Awaitable[gradwire.v1.training_pb2.ZeroGradResponse]]:
+        """Drop the accumulated gradients, so that the next FwdBwd begins a step anew. Weights, optimizer, schedule and weight
+        version stay as they are. Fine when there are none. The way out where it is not known which FwdBwd calls were applied.
+        """
 
     @abc.abstractmethod
     def SaveCheckpoint(

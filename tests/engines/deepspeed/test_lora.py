@@ -104,6 +104,8 @@ async def test_bfloat16_moves_and_the_base_stays(stage: int, workers: int) -> No
             for found in base:
                 data = file.get_tensor(found.name).bfloat16().view(torch.int16).numpy().tobytes()
                 assert found.sha256 == hashlib.sha256(data).hexdigest()
+        await trainer.fwd_bwd(group_batch(2), LossSpec("cross_entropy", {}))
+        assert await trainer.zero_grad() == 1
         losses = [await step_on(trainer, group_batch(1)) for _ in range(6)]
         assert losses[-1] < losses[0] - 0.05
         assert not ready(await weights_of(trainer))

@@ -1,4 +1,7 @@
-"""Sleep gives memory back to the system, and what wakes goes on as if nothing had been, bit for bit."""
+"""Sleep gives memory back to the system, and what wakes goes on as if nothing had been, bit for bit.
+
+So it does after zero_grad, which is tried here because here are jobs of every stage.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +66,9 @@ async def test_memory_is_given_back_and_every_bit_returns(
         expected = await _accumulate_and_step(trainer)
 
         await trainer.load_checkpoint(tmp_path / "a")
+        # Gradients that are dropped leave no trace at any stage, no more than a sleep does.
+        await trainer.fwd_bwd(random_batch(5, 4, vocabulary=VOCABULARY), LOSS)
+        assert await trainer.zero_grad() == 1
         lp, non_lp = (size * parameters for size in sizes)
         result = await _accumulate_and_step(trainer, sleeping=lambda: _sleep_in_steps(trainer, lp, non_lp))
         assert result == expected
@@ -93,6 +99,8 @@ async def _sleep_in_steps(trainer: DeepSpeedTrainer, lp: int, non_lp: int) -> No
     assert report.changed and _freed(report) > 0.8 * lp, (report, lp)
     report = await trainer.sleep(SleepMode.ALL)
     assert not report.changed and abs(_freed(report)) < 0.05 * (lp + non_lp)
+    with pytest.raises(FailedPrecondition, match=r"ZeroGrad needs .* call WakeTraining"):
+        await trainer.zero_grad()
     assert (await trainer.wake()).changed
     assert not (await trainer.wake()).changed
     await trainer.empty_cache()

@@ -15,6 +15,7 @@ import pytest_asyncio
 from gradwire.server.engines.base import TrainingEngine
 from gradwire.server.engines.deepspeed import DeepSpeedTrainer
 from gradwire.server.engines.training import LossSpec, OptimizerConfig, SchedulerConfig, TrainingBatch
+from gradwire.server.engines.weights import TensorChecksum
 from gradwire.server.errors import FailedPrecondition, InvalidArgument
 from tests.engines.deepspeed.support import random_batch, running, select, tiny_config
 
@@ -113,6 +114,27 @@ async def test_step_without_gradients(trainer: DeepSpeedTrainer) -> None:
     with pytest.raises(FailedPrecondition):
         await trainer.step()
     assert trainer.weight_version == version + 1
+
+
+async def test_dropped_gradients_leave_no_trace(
+    trainer: DeepSpeedTrainer, started: tuple[DeepSpeedTrainer, Path]
+) -> None:
+    async def stepped() -> tuple[float, list[TensorChecksum]]:
+        await trainer.fwd_bwd(random_batch(1, 4), GRPO)
+        return (await trainer.step(lr=0.5)).grad_norm, await trainer.checksums("F32")
+
+    assert await trainer.zero_grad() == 0
+    before, expected = await trainer.checksums("F32"), await stepped()
+    assert before != expected[1]
+    await trainer.load_checkpoint(started[1])
+    version = trainer.weight_version
+    for _ in range(2):
+        await trainer.fwd_bwd(random_batch(2, 12), GRPO)
+    assert await trainer.zero_grad() == 2
+    with pytest.raises(FailedPrecondition) as none:
+        await trainer.step()
+    assert (none.value.reason, trainer.weight_version) == ("NO_GRADIENTS", version)
+    assert await stepped() == expected
 
 
 async def test_rate_and_clipping_of_one_step(trainer: DeepSpeedTrainer, started: tuple[DeepSpeedTrainer, Path]) -> None:

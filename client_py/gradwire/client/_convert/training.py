@@ -35,6 +35,7 @@ from gradwire.client.types.training import (
     Rows,
     StepResult,
     TrainingBatchLike,
+    ZeroGradResult,
 )
 from gradwire.v1 import sampling_pb2, training_pb2
 
@@ -211,6 +212,11 @@ def step_from_proto(response: training_pb2.StepResponse) -> StepResult:
         response.step,
         *_timing(response.timing),
     )
+
+
+def zero_grad_from_proto(response: training_pb2.ZeroGradResponse) -> ZeroGradResult:
+    """What was dropped."""
+    return ZeroGradResult(response.num_dropped, *_timing(response.timing))
 
 
 def checkpoint_from_proto(message: training_pb2.Checkpoint) -> Checkpoint:

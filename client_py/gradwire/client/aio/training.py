@@ -18,6 +18,7 @@ from gradwire.client._convert.training import (
     load_from_proto,
     loss_to_proto,
     step_from_proto,
+    zero_grad_from_proto,
 )
 from gradwire.client._core.connection import Connection, offload
 from gradwire.client._core.countdown import Countdown
@@ -36,6 +37,7 @@ from gradwire.client.types.training import (
     TrainingBatchLike,
     TrainingSleepMode,
     UploadedBatch,
+    ZeroGradResult,
 )
 from gradwire.v1 import training_pb2 as pb
 
@@ -44,6 +46,7 @@ _SERVICE = "/gradwire.v1.TrainingService/"
 _FWD_BWD = Rpc(_SERVICE + "FwdBwd", pb.FwdBwdRequest, pb.FwdBwdResponse, repeatable=True)
 _FWD_NO_GRAD = Rpc(_SERVICE + "FwdNoGrad", pb.FwdNoGradRequest, pb.FwdNoGradResponse, repeatable=True)
 _STEP = Rpc(_SERVICE + "Step", pb.StepRequest, pb.StepResponse, repeatable=True)
+_ZERO_GRAD = Rpc(_SERVICE + "ZeroGrad", pb.ZeroGradRequest, pb.ZeroGradResponse, repeatable=True)
 _SAVE = Rpc(_SERVICE + "SaveCheckpoint", pb.SaveCheckpointRequest, pb.SaveCheckpointResponse, repeatable=True)
 _LOAD = Rpc(_SERVICE + "LoadCheckpoint", pb.LoadCheckpointRequest, pb.LoadCheckpointResponse, repeatable=True)
 _LIST = Rpc(_SERVICE + "ListCheckpoints", pb.ListCheckpointsRequest, pb.ListCheckpointsResponse, repeatable=True)
@@ -137,6 +140,23 @@ class AsyncTraining:
         request = pb.StepRequest(job_id=training_job_id(job), operation=operation(request_id, sequence_number))
         put(request, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         return step_from_proto(await self._connection.unary(_STEP, request, timeout=timeout))
+
+    async def zero_grad(
+        self,
+        job: JobRef,
+        *,
+        request_id: str | None = None,
+        sequence_number: int | None = None,
+        timeout: float | None = None,
+    ) -> ZeroGradResult:
+        """Drops the accumulated gradients, so that the next `fwd_bwd` begins a step anew.
+
+        Weights, optimizer, schedule and version stay as they are; fine when there are none. The way out where it is not
+        known which `fwd_bwd` calls were applied. Applied once, as `fwd_bwd` is; asleep, FailedPreconditionError
+        (TRAINER_ASLEEP).
+        """
+        request = pb.ZeroGradRequest(job_id=training_job_id(job), operation=operation(request_id, sequence_number))
+        return zero_grad_from_proto(await self._connection.unary(_ZERO_GRAD, request, timeout=timeout))
 
     async def save_checkpoint(
         self,

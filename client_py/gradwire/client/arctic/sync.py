@@ -122,6 +122,10 @@ class SyncArcticRLClient:
         """One optimizer step."""
         return _wait(self._async.step(lr, max_grad_norm=max_grad_norm, request_id=request_id))
 
+    def zero_grad(self, *, request_id: str | None = None) -> Result:
+        """Drops the accumulated gradients."""
+        return _wait(self._async.zero_grad(request_id=request_id))
+
     def save_checkpoint(self, name: str = "", *, request_id: str | None = None) -> Result:
         """Writes a checkpoint."""
         return _wait(self._async.save_checkpoint(name, request_id=request_id))

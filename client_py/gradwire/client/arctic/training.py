@@ -123,6 +123,15 @@ class ArcticRLTraining(ArcticRLBase):
         )
         return step_result(job, found)
 
+    async def zero_grad(self, *, request_id: str | None = None) -> Result:
+        """Drops the accumulated gradients, so that the next `fwd_bwd` begins a step anew.
+
+        Returns {job_id, num_dropped}: of how many `fwd_bwd` calls, 0 when there were none.
+        """
+        job = self.training_job_id
+        found = await self._run(self._client.training.zero_grad(job, request_id=request_id))
+        return {"job_id": job, "num_dropped": found.num_dropped}
+
     async def save_checkpoint(self, name: str = "", *, request_id: str | None = None) -> Result:
         """Writes a checkpoint under `name`, or one of the server's choosing.
 

@@ -22,6 +22,7 @@ from gradwire.client.types.training import (
     TrainingBatchLike,
     TrainingSleepMode,
     UploadedBatch,
+    ZeroGradResult,
 )
 
 
@@ -112,6 +113,24 @@ class Training:
                 sequence_number=sequence_number,
                 timeout=timeout,
             )
+        )
+
+    def zero_grad(
+        self,
+        job: JobRef,
+        *,
+        request_id: str | None = None,
+        sequence_number: int | None = None,
+        timeout: float | None = None,
+    ) -> ZeroGradResult:
+        """Drops the accumulated gradients, so that the next `fwd_bwd` begins a step anew.
+
+        Weights, optimizer, schedule and version stay as they are; fine when there are none. The way out where it is not
+        known which `fwd_bwd` calls were applied. Applied once, as `fwd_bwd` is; asleep, FailedPreconditionError
+        (TRAINER_ASLEEP).
+        """
+        return self._loop.run(
+            self._async.zero_grad(job, request_id=request_id, sequence_number=sequence_number, timeout=timeout)
         )
 
     def save_checkpoint(

@@ -131,6 +131,18 @@ class StepResult(Brief):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class ZeroGradResult(Brief):
+    """There are no accumulated gradients."""
+
+    num_dropped: int
+    """`fwd_bwd` calls whose gradients were dropped; 0 when there were none."""
+    queued_s: float
+    """Wait for earlier operations of the job, in seconds."""
+    run_s: float
+    """The work itself, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Checkpoint(Brief):
     """A checkpoint on the server's disk."""
 

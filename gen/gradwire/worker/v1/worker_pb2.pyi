@@ -231,6 +231,16 @@ class StepResponse(_message.Message):
     step: int
     def __init__(self, grad_norm: _Optional[float] = ..., lr: _Optional[float] = ..., weight_version: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
+class ZeroGradRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ZeroGradResponse(_message.Message):
+    __slots__ = ("num_dropped",)
+    NUM_DROPPED_FIELD_NUMBER: _ClassVar[int]
+    num_dropped: int
+    def __init__(self, num_dropped: _Optional[int] = ...) -> None: ...
+
 class SaveCheckpointRequest(_message.Message):
     __slots__ = ("path", "name", "merged")
     PATH_FIELD_NUMBER: _ClassVar[int]

@@ -61,6 +61,11 @@ class WorkerServiceStub(object):
                 request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.StepRequest.SerializeToString,
                 response_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.StepResponse.FromString,
                 _registered_method=True)
+        self.ZeroGrad = channel.unary_unary(
+                '/gradwire.worker.v1.WorkerService/ZeroGrad',
+                request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.ZeroGradRequest.SerializeToString,
+                response_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.ZeroGradResponse.FromString,
+                _registered_method=True)
         self.SaveCheckpoint = channel.unary_unary(
                 '/gradwire.worker.v1.WorkerService/SaveCheckpoint',
                 request_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.SaveCheckpointRequest.SerializeToString,
@@ -153,6 +158,13 @@ class WorkerServiceServicer(object):
 
     def Step(self, request, context):
         """Clip and apply the accumulated gradients, and clear them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ZeroGrad(self, request, context):
+        """Drop the accumulated gradients.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -263,6 +275,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.Step,
                     request_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.StepRequest.FromString,
                     response_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.StepResponse.SerializeToString,
+            ),
+            'ZeroGrad': grpc.unary_unary_rpc_method_handler(
+                    servicer.ZeroGrad,
+                    request_deserializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.ZeroGradRequest.FromString,
+                    response_serializer=gradwire_dot_worker_dot_v1_dot_worker__pb2.ZeroGradResponse.SerializeToString,
             ),
             'SaveCheckpoint': grpc.unary_unary_rpc_method_handler(
                     servicer.SaveCheckpoint,
@@ -457,6 +474,33 @@ class WorkerService(object):
             '/gradwire.worker.v1.WorkerService/Step',
             gradwire_dot_worker_dot_v1_dot_worker__pb2.StepRequest.SerializeToString,
             gradwire_dot_worker_dot_v1_dot_worker__pb2.StepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ZeroGrad(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gradwire.worker.v1.WorkerService/ZeroGrad',
+            gradwire_dot_worker_dot_v1_dot_worker__pb2.ZeroGradRequest.SerializeToString,
+            gradwire_dot_worker_dot_v1_dot_worker__pb2.ZeroGradResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,12 @@ class WorkerServiceStub:
     ]
     """Clip and apply the accumulated gradients, and clear them."""
 
+    ZeroGrad: grpc.UnaryUnaryMultiCallable[
+        gradwire.worker.v1.worker_pb2.ZeroGradRequest,
+        gradwire.worker.v1.worker_pb2.ZeroGradResponse,
+    ]
+    """Drop the accumulated gradients."""
+
     SaveCheckpoint: grpc.UnaryUnaryMultiCallable[
         gradwire.worker.v1.worker_pb2.SaveCheckpointRequest,
         gradwire.worker.v1.worker_pb2.SaveCheckpointResponse,
@@ -157,6 +163,12 @@ class WorkerServiceAsyncStub:
         gradwire.worker.v1.worker_pb2.StepResponse,
     ]
     """Clip and apply the accumulated gradients, and clear them."""
+
+    ZeroGrad: grpc.aio.UnaryUnaryMultiCallable[
+        gradwire.worker.v1.worker_pb2.ZeroGradRequest,
+        gradwire.worker.v1.worker_pb2.ZeroGradResponse,
+    ]
+    """Drop the accumulated gradients."""
 
     SaveCheckpoint: grpc.aio.UnaryUnaryMultiCallable[
         gradwire.worker.v1.worker_pb2.SaveCheckpointRequest,
@@ -270,6 +282,14 @@ class WorkerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[gradwire.worker.v1.worker_pb2.StepResponse, collections.abc.Awaitable[gradwire.worker.v1.worker_pb2.StepResponse]]:
         """Clip and apply the accumulated gradients, and clear them."""
+
+    @abc.abstractmethod
+    def ZeroGrad(
+        self,
+        request: gradwire.worker.v1.worker_pb2.ZeroGradRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[gradwire.worker.v1.worker_pb2.ZeroGradResponse, collections.abc.Awaitable[gradwire.worker.v1.worker_pb2.ZeroGradResponse]]:
+        """Drop the accumulated gradients."""
 
     @abc.abstractmethod
     def SaveCheckpoint(

@@ -158,6 +158,9 @@ class TrainingEngine(Protocol):
     async def step(self, *, lr: float | None = None, max_grad_norm: float | None = None) -> StepResult:
         """Apply the accumulated gradients and clear them. FailedPrecondition when there are none."""
 
+    async def zero_grad(self) -> int:
+        """Drop the accumulated gradients; of how many `fwd_bwd` calls. Nothing else changes."""
+
     async def save_checkpoint(self, path: Path, *, name: str, merged: bool = False) -> CheckpointInfo:
         """Write model, optimizer, scheduler and random state to `path`, atomically.
 

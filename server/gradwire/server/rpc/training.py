@@ -127,6 +127,15 @@ class TrainingServicer(training_pb2_grpc.TrainingServiceServicer):
         timed = await operate(job, await operation_of("Step", request), apply, timeout=time_left(context))
         return with_timing(timed)
 
+    async def ZeroGrad(self, request: training_pb2.ZeroGradRequest, context: Any) -> training_pb2.ZeroGradResponse:
+        job = self._job(request)
+
+        async def apply() -> training_pb2.ZeroGradResponse:
+            return training_pb2.ZeroGradResponse(num_dropped=await job.engine.zero_grad())
+
+        timed = await operate(job, await operation_of("ZeroGrad", request), apply, timeout=time_left(context))
+        return with_timing(timed)
+
     async def SaveCheckpoint(
         self, request: training_pb2.SaveCheckpointRequest, context: Any
     ) -> training_pb2.SaveCheckpointResponse:

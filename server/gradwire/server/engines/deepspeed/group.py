@@ -159,6 +159,11 @@ class DeepSpeedTrainer:
         (first, *_) = await self._group.operate("Step", self._alike(request), self._take_version)
         return StepResult(first.grad_norm, first.lr, first.weight_version, first.step)
 
+    async def zero_grad(self) -> int:
+        """Drop the accumulated gradients; of how many `fwd_bwd` calls. Weights, optimizer and version stay."""
+        (first, *_) = await self._group.operate("ZeroGrad", self._alike(pb.ZeroGradRequest()))
+        return int(first.num_dropped)
+
     async def save_checkpoint(self, path: Path, *, name: str, merged: bool = False) -> CheckpointInfo:
         """Write a checkpoint to the folder `path`, atomically. AlreadyExists when there is one."""
         request = pb.SaveCheckpointRequest(path=str(path), name=name, merged=merged)

@@ -30,6 +30,7 @@ NEEDS = {
     "FwdBwd": frozenset(TrainerPart),
     "FwdNoGrad": frozenset({TrainerPart.MODEL}),
     "Step": frozenset(TrainerPart),
+    "ZeroGrad": frozenset(TrainerPart),
     "SaveCheckpoint": frozenset(TrainerPart),
     "LoadCheckpoint": frozenset(TrainerPart),
     "ExportWeights": frozenset({TrainerPart.MODEL}),
@@ -98,6 +99,9 @@ class WorkerServicer(rpc.WorkerServiceServicer):
             )
 
         return self._call(context, "Step", action)
+
+    def ZeroGrad(self, request: pb.ZeroGradRequest, context: grpc.ServicerContext) -> pb.ZeroGradResponse:
+        return self._call(context, "ZeroGrad", lambda: pb.ZeroGradResponse(num_dropped=self.trainer.zero_grad()))
 
     def SaveCheckpoint(
         self, request: pb.SaveCheckpointRequest, context: grpc.ServicerContext

@@ -63,7 +63,7 @@ class Trainer:
                 ),
             },
         )
-        self.accumulated = 0  # fwd_bwd calls since the last step
+        self.accumulated = 0  # fwd_bwd calls since the last step, or since gradients were dropped
         self.steps = 0
         self.weight_version = 0
         # Now, while the folder is what was loaded. Only rank 0 reads and writes checkpoints' facts.
@@ -125,6 +125,12 @@ class Trainer:
         self.steps += 1
         self.weight_version += 1
         return StepResult(grad_norm=norm, lr=rate, weight_version=self.weight_version, step=self.steps)
+
+    def zero_grad(self) -> int:
+        """Drop the accumulated gradients; of how many calls."""
+        dropped, self.accumulated = self.accumulated, 0
+        self.gradients.clear()
+        return dropped
 
     def empty_cache(self) -> None:
         """Give back what allocators, and DeepSpeed at stage 3, hold without need. Nothing that counts changes."""
@@ -193,8 +199,7 @@ class Trainer:
         return math.nan if norm is None else float(norm)
 
     def _not_finite(self) -> FailedPrecondition:
-        self.gradients.clear()
-        self.accumulated = 0
+        self.zero_grad()
         return FailedPrecondition(
             "GRADIENT_NOT_FINITE",
             "the accumulated gradients are not finite; they were cleared, and weights and optimizer are as before. "
