@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode, aio
 
 from gradwire.client import AsyncClient
 from gradwire.server.codec.value import decode_value, put_value
 from gradwire.server.errors import InvalidArgument, ResourceExhausted
-from gradwire.server.rpc.interceptors import around, auth
+from gradwire.server.rpc.interceptors import around
 from gradwire.server.rpc.request_streams import RequestStreams
 from gradwire.server.rpc.shares import StreamShares
 from gradwire.v1 import deployment_pb2
@@ -156,19 +157,27 @@ async def test_a_client_that_vanishes_leaves_no_stream(served: Served) -> None:
     await until(gone)
 
 
-async def test_a_revoked_token_ends_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_token_that_ends_ends_the_stream_at_its_next_message(tmp_path: Path) -> None:
     async with serving(tmp_path, tokens=[token("admin")]) as guarded:
         await deploy(guarded)
-        token_id, secret = await create(guarded)
-        call = guarded.inference.GetActionStream(metadata=bearer(secret))
-        for _ in range(2):
-            await call.write(asked(1.0, 2.0))
-            await call.read()
-        await revoke(guarded, token_id)
-        monkeypatch.setattr(auth, "CACHE_S", 0.0)
-        await call.write(asked(1.0, 2.0))
-        failed = await ended(call)
-        assert (failed.code, failed.reason) == (StatusCode.UNAUTHENTICATED, "TOKEN_REVOKED")
+        lifetime = Duration(nanos=700_000_000)  # a server may go on without a look for longer
+        for life, reason in ((None, "TOKEN_REVOKED"), (lifetime, "TOKEN_EXPIRED")):
+            token_id, secret = await create(guarded, lifetime=life)
+            _, other = await create(guarded)
+            call, goes_on = (guarded.inference.GetActionStream(metadata=bearer(each)) for each in (secret, other))
+            for stream in (call, call, goes_on):
+                await stream.write(asked(1.0, 2.0))
+                await stream.read()
+            if life:
+                await asyncio.sleep(0.75)
+            else:
+                await revoke(guarded, token_id)
+            for stream in (call, goes_on):
+                await stream.write(asked(1.0, 2.0))
+            failed = await ended(call)
+            assert (failed.code, failed.reason) == (StatusCode.UNAUTHENTICATED, reason)
+            assert action(await goes_on.read()).shape == (1,)
+            goes_on.cancel()
 
 
 async def test_a_tenant_holds_a_part_of_the_places(tmp_path: Path) -> None:

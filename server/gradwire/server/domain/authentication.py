@@ -49,7 +49,8 @@ class Authenticator:
         self._store = store
         self._on_failure = on_failure
         self._cache: dict[str, tuple[float, TokenRecord]] = {}
-        self._changes = 0
+        self.changes = 0
+        """Counts what `forget` is told: while it stands still, no token was ended on this server."""
 
     @property
     def is_open(self) -> bool:
@@ -71,7 +72,7 @@ class Authenticator:
 
     def forget(self, token_id: str) -> None:
         """A token has changed: look at the store again."""
-        self._changes += 1  # a look at the store that is under way may be of before
+        self.changes += 1  # a look at the store that is under way may be of before
         self._cache.pop(token_id, None)
 
     async def _identify(self, secret: str, external_user_id: str | None) -> Caller:
@@ -90,7 +91,13 @@ class Authenticator:
             raise Unauthenticated("TOKEN_REVOKED", f"this token was revoked; {any_token()}")
         if record.expires_at is not None and record.expires_at <= now():
             raise Unauthenticated("TOKEN_EXPIRED", f"this token has expired; {any_token()}")
-        return Caller(record.tenant, record.token_id, record.scopes, user=_user(record, external_user_id))
+        return Caller(
+            record.tenant,
+            record.token_id,
+            record.scopes,
+            user=_user(record, external_user_id),
+            expires_at=record.expires_at,
+        )
 
     def _of_settings(self, secret: str) -> Caller | None:
         digest = hashlib.sha256(secret.encode()).hexdigest()
@@ -106,9 +113,9 @@ class Authenticator:
             return cached[1]
         if self._store is None:
             return None
-        began, changes = time.monotonic(), self._changes
+        began, changes = time.monotonic(), self.changes
         record = await self._store.find(token_id)
-        if record is not None and changes == self._changes:
+        if record is not None and changes == self.changes:
             if len(self._cache) >= _MAX_CACHED:
                 self._cache.clear()
             self._cache[token_id] = (began + CACHE_S, record)

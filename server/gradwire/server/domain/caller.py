@@ -16,7 +16,8 @@ class Caller:
     `tenant` is the organisation: it owns jobs and checkpoints, and conversations that an organisation shares.
     `user` is the person in it, who owns the other conversations; it says where it comes from ("user:", "external:",
     "token:"), so that a person of ours and a partner's user of the same name are two. `scopes` are names of
-    `gradwire.v1.Scope` without the prefix. `name` is the token's id, for logs.
+    `gradwire.v1.Scope` without the prefix. `name` is the token's id, for logs. `expires_at` is the end of its
+    lifetime (Unix microseconds; None: it has none).
     """
 
     tenant: str
@@ -24,6 +25,7 @@ class Caller:
     scopes: frozenset[str]
     same_host: bool = False
     user: str = "user:local"
+    expires_at: int | None = None
 
     @property
     def may_see_deployments(self) -> bool:

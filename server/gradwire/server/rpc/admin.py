@@ -99,8 +99,10 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.ListTokensResponse(tokens=map(_encode_token, found), next_page_token=encode_cursor(after))
 
     async def RevokeToken(self, request: admin_pb2.RevokeTokenRequest, context: Any) -> admin_pb2.RevokeTokenResponse:
-        await credentials.revoke(self._tokens, request.token_id)
-        self._authenticator.forget(request.token_id)
+        try:
+            await credentials.revoke(self._tokens, request.token_id)
+        finally:  # also when the caller has gone: the token ends all the same
+            self._authenticator.forget(request.token_id)
         return admin_pb2.RevokeTokenResponse()
 
 

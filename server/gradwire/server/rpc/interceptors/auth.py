@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from gradwire.server.domain.authentication import CACHE_S, EXTERNAL_USER_HEADER, Authenticator
 from gradwire.server.domain.caller import ANONYMOUS, Caller, set_caller
+from gradwire.server.domain.credentials import now
 from gradwire.server.domain.token_advice import with_scope
 from gradwire.server.errors import PermissionDenied
 from gradwire.server.rpc.interceptors.step import Call, Step
@@ -73,14 +74,16 @@ class Auth(Step):
 
     async def enter(self, call: Call) -> None:
         same_host = is_same_host(call.peer) and not call.forwarded
+        call.known_at = self._authenticator.changes  # of before: a token may be ended during the look
         caller = await self._caller(call)
         caller = caller if caller.same_host == same_host else replace(caller, same_host=same_host)
         set_caller(caller, partial(self.check, call, None))
-        call.identified = time.monotonic()
+        left = CACHE_S if caller.expires_at is None else min(CACHE_S, (caller.expires_at - now()) / 1e6)
+        call.known_until = time.monotonic() + left
 
     async def check(self, call: Call, message: Any) -> None:
-        """A stream may outlive its token: who calls is asked again."""
-        if time.monotonic() > call.identified + CACHE_S:
+        """A stream may outlive its token: who calls is asked again, at once when one was ended on this server."""
+        if call.known_at != self._authenticator.changes or time.monotonic() > call.known_until:
             await self.enter(call)
 
     async def _caller(self, call: Call) -> Caller:

@@ -29,7 +29,8 @@ class Call:
     peer: str = ""  # as gRPC writes it: "ipv4:127.0.0.1:4711"
     metadata: dict[str, str] = field(default_factory=dict)
     began: float = 0.0  # by time.monotonic()
-    identified: float = 0.0  # likewise: when it was last asked who calls
+    known_until: float = 0.0  # likewise: then it is asked again who calls
+    known_at: int = -1  # and also when the authenticator's count of changes is not this one any more
     heard: bool = False  # the first message of a client's stream has come
 
     @property
