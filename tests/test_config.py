@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gradwire.server.addresses import is_loopback, split_address
+from gradwire.server.bad_settings import SettingsError, Sources
 from gradwire.server.cli import main
-from gradwire.server.config import Settings, load_settings, readable
+from gradwire.server.config import SamplerSettings, Settings, load_settings
+from gradwire.server.configured import BadSamplerSettings, sampler_settings
+from gradwire.server.errors import InvalidArgument
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +38,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def refused(config: Path | None = None, **flags: Any) -> str:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
+    with pytest.raises(SettingsError) as caught:
         load_settings(config, **flags)
-    return readable(caught.value)
+    return str(caught.value)
 
 
 def test_without_anything_the_defaults_hold() -> None:
@@ -85,8 +90,9 @@ def test_each_setting_can_come_from_the_environment(monkeypatch: pytest.MonkeyPa
         ("[sampler]\nzzz = 1\n", "sampler.zzz: is no setting; there are data_parallel_size, "),
         ("[[tokens]]\nname = 't'\nsha265 = 'x'\n", "tokens.0.sha265: is no setting; did you mean sha256?"),
         ("[tls]\ncert = 'x'\n", "tls.cert: is no setting"),
-        ("[limits]\nmax_jobs = 0\n", "limits.max_jobs: Input should be greater than or equal to 1"),
-        ("log_level = 'loud'\n", "log_level: "),
+        ("[limits]\nmax_jobs = 0\n", "gradwire.toml: limits.max_jobs: is 0; it should be greater than or equal to 1"),
+        ("log_level = 'loud'\n", "log_level: is 'loud'; it should be 'debug', 'info', 'warning' or 'error'"),
+        ("[sampler]\ndtype = 'fp32'\n", "dtype: is 'fp32'; it should be 'auto', 'float32', 'bfloat16' or 'float16'"),
         ("[deployments.a]\nlm = true\n", "deployments.a.lm: is no setting; did you mean llm?"),
         ("[deployments.a.params]\ntemprature = 1\n", "temprature: is no setting; did you mean temperature?"),
         ("[deployments.a]\nllm = true\nbundle = 'b'\n", "deployments.a: give either bundle = PATH or llm = true"),
@@ -109,6 +115,10 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, says: str) ->
         ("GRADWIRE_XYZ", "GRADWIRE_XYZ is no setting; there are GRADWIRE_BUNDLE_ROOT, GRADWIRE_DATABASE"),
         ("GRADWIRE_LIMIT__MAX_JOBS", "did you mean GRADWIRE_LIMITS"),
         ("GRADWIRE_LIMITS__MAX_JOB", "limits.max_job: is no setting; did you mean max_jobs?"),
+        (
+            "GRADWIRE_SAMPLER__DTYPE",
+            "variable GRADWIRE_SAMPLER__DTYPE: sampler.dtype: is '1'; it should be",
+        ),
     ],
 )
 def test_mistakes_in_the_environment_are_named(monkeypatch: pytest.MonkeyPatch, name: str, says: str) -> None:
@@ -233,3 +243,19 @@ def test_every_flag_is_a_setting() -> None:
     add_arguments(parser)
     flags = {action.dest for action in parser._actions} - {"help", "config", "stop_on_eof"}
     assert flags <= set(Settings.model_fields)
+
+
+def test_what_the_model_cannot_do_is_told_by_the_setting(file: Path) -> None:
+    with pytest.raises(BadSamplerSettings, match=r"^sampler\.max_model_len: is 9") as caught, sampler_settings():
+        raise InvalidArgument.at("sampling.max_model_len", "is 9")
+    assert Sources(file).of(caught.value.violations[0].field.split(".")) == f"{file}: "
+
+
+def test_the_docs_have_every_key_of_the_sampler_with_its_default() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "operating.md").read_text()
+    table = page.partition("| `sampler.` |")[2].partition("\n\n")[0]
+    shown = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.MULTILINE))
+    assert shown.keys() == SamplerSettings.model_fields.keys()
+    for name, field in SamplerSettings.model_fields.items():
+        if field.default:  # 0 and None: the engine decides, which is put into words
+            assert shown[name] == f"`{json.dumps(field.default)}`", name

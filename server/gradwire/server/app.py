@@ -9,7 +9,7 @@ from grpc import aio
 from prometheus_client import CollectorRegistry
 
 from gradwire.server.config import Settings
-from gradwire.server.configured import deploy_configured
+from gradwire.server.configured import deploy_configured, sampler_settings
 from gradwire.server.domain.caller import LOCAL_TENANT
 from gradwire.server.domain.credentials import SCOPES, new_token
 from gradwire.server.domain.expiring import expire_forever
@@ -120,7 +120,8 @@ class App:
         settings = self.settings
         path = await asyncio.to_thread(resolve_model, settings.model, progress=self._progress)
         config = SamplerConfig(model=settings.model, model_path=str(path), **settings.sampler.model_dump())
-        await self.jobs.start_built_in(config, lambda _, line: self._progress(line))
+        with sampler_settings():
+            await self.jobs.start_built_in(config, lambda _, line: self._progress(line))
 
     def _add_services(self) -> None:
         made = servicers(self.settings, self._rooms, self._metrics, self._health.servicer, self._http_url)

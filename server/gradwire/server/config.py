@@ -5,12 +5,10 @@ An unknown key is an error wherever it stands: a misspelt limit must not be a mi
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -21,9 +19,9 @@ from pydantic_settings import (
 )
 
 from gradwire.server.addresses import is_loopback, split_address
+from gradwire.server.bad_settings import ENV_PREFIX, SettingsError, Sources, explained, no_setting
 from gradwire.server.storage.database import database_url
 
-ENV_PREFIX = "GRADWIRE_"
 # Set for other parts: the client's address and token, the model cache, the set-up, the samplers' processes.
 FOREIGN_ENV = frozenset(
     f"{ENV_PREFIX}{name}" for name in ("ADDRESS", "TOKEN", "CACHE", "EXTRAS", "SPILL_DIR", "FRONT_PID")
@@ -65,7 +63,7 @@ class TokenSettings(_Strict):
 class SamplerSettings(_Strict):
     """Of the sampling job that the server is started with. 0: the engine decides."""
 
-    dtype: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     max_model_len: int = Field(default=0, ge=0)
     max_num_seqs: int = Field(default=0, ge=0)
     max_num_batched_tokens: int = Field(default=0, ge=0)
@@ -153,7 +151,7 @@ class Settings(BaseSettings):
     database: SecretStr = SecretStr("")
     bundle_root: Path | None = None  # callers can deploy what lies in it; the data folder's bundles/
     deployments: dict[Annotated[str, Field(pattern=DEPLOYMENT_NAME)], DeploymentSettings] = {}
-    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     reflection: bool = True
     shared_memory: bool = True
     sampler: SamplerSettings = SamplerSettings()
@@ -221,18 +219,21 @@ class Settings(BaseSettings):
 
 
 def load_settings(config: Path | None, **flags: Any) -> Settings:
-    """The settings. Raises ValueError; `readable` makes it name each unknown or bad key."""
+    """The settings. Raises SettingsError, a ValueError, which names each unknown or bad key and where it stands."""
     _check_environment()
     if config is not None and not config.is_file():
-        raise ValueError(f"there is no settings file {config}")
+        raise SettingsError(f"there is no settings file {config}")
 
     class FromFile(Settings):
         model_config = SettingsConfigDict(toml_file=config)
 
+    given = {key: value for key, value in flags.items() if value is not None}
     try:
-        return FromFile(**{key: value for key, value in flags.items() if value is not None})
+        return FromFile(**given)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{config}: {error}") from error
+        raise SettingsError(f"{config}: {error}") from error
+    except ValidationError as error:
+        raise explained(error, Settings, Sources(config, given)) from None  # whose text may hold a password
 
 
 def _check_environment() -> None:
@@ -242,40 +243,5 @@ def _check_environment() -> None:
             continue
         own = name.removeprefix(ENV_PREFIX).split("__", 1)[0]
         if own not in known:
-            raise ValueError(f"environment variable {name}: {ENV_PREFIX}{own} {_no_setting(own, known, ENV_PREFIX)}")
-
-
-def _no_setting(name: str, known: Iterable[str], prefix: str = "") -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {prefix}{close[0]}?" if close else f"there are {', '.join(prefix + k for k in sorted(known))}"
-    return f"is no setting; {hint}"
-
-
-def readable(error: ValueError) -> str:
-    """What is wrong with settings, a line each, with the nearest name for an unknown one."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    lines = []
-    for problem in error.errors(include_url=False, include_input=False):
-        where = ".".join(map(str, problem["loc"]))
-        text = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            text = _no_setting(str(problem["loc"][-1]), _model_at(problem["loc"][:-1]).model_fields)
-        lines.append(f"{where}: {text}" if where else text)
-    return "\n".join(lines)
-
-
-def _model_at(path: tuple[int | str, ...]) -> type[BaseModel]:
-    """The part of the settings that stands at a path."""
-    model: type[BaseModel] = Settings
-    for name in path:
-        if name in model.model_fields:  # the others are places of a list, or a table's own names
-            model = _model_in(model.model_fields[str(name)].annotation) or model
-    return model
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model in `TlsSettings | None` or `tuple[TokenSettings, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_model_in, get_args(annotation))), None)
+            hint = no_setting(own, known, ENV_PREFIX)
+            raise SettingsError(f"environment variable {name}: {ENV_PREFIX}{own} {hint}")

@@ -1,13 +1,33 @@
-"""Deployments of the settings: made anew at each start, and never kept."""
+"""What the settings have the server make at each start: the sampler, and deployments, which are never kept."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gradwire.server.config import DeploymentSettings
 from gradwire.server.domain.caller import LOCAL_CALLER
 from gradwire.server.domain.deploying import Deployer
 from gradwire.server.domain.deployments import LanguageModel, PolicyBundle, Source
 from gradwire.server.domain.sessions import MemoryScope
-from gradwire.server.errors import FailedPrecondition, InvalidArgument
+from gradwire.server.errors import FailedPrecondition, FieldViolation, InvalidArgument
+
+
+class BadSamplerSettings(InvalidArgument):
+    """The model, or this machine, cannot do what `[sampler]` says; fields are `sampler.KEY`."""
+
+
+@contextmanager
+def sampler_settings() -> Iterator[None]:
+    """`sampling.max_model_len` of a job is `sampler.max_model_len` of the settings."""
+    try:
+        yield
+    except InvalidArgument as error:
+        violations = [
+            FieldViolation(violation.field.replace("sampling", "sampler", 1), violation.description)
+            for violation in error.violations
+        ]
+        raise BadSamplerSettings(violations, reason=error.reason) from error
 
 
 async def deploy_configured(deployer: Deployer, name: str, settings: DeploymentSettings) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TextIO
 
 from gradwire.server.allocation import keep_freed_memory
-from gradwire.server.config import Settings, load_settings, readable
+from gradwire.server.bad_settings import Sources
+from gradwire.server.config import Settings, load_settings
 from gradwire.server.errors import GradwireError
 from gradwire.server.observability.heap import frozen_heap
 from gradwire.server.observability.logs import configure
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         )
         tls_warnings = check_tls_files(settings.tls) if settings.tls else ()
     except ValueError as error:
-        print(f"gradwire serve: {readable(error)}", file=sys.stderr)
+        print(f"gradwire serve: {error}", file=sys.stderr)
         return 2
     ready_line = _claim_stdout()
     configure(settings.log_level)
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     keep_freed_memory()
     import uvloop
 
-    return uvloop.run(_serve(settings, ready_line, stop_on_eof=args.stop_on_eof))
+    return uvloop.run(_serve(settings, ready_line, Sources(args.config), stop_on_eof=args.stop_on_eof))
 
 
 def _claim_stdout() -> TextIO:
@@ -119,8 +120,9 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     threading.Thread(target=wait, name="stdin", daemon=True).start()
 
 
-async def _serve(settings: Settings, ready_line: TextIO, *, stop_on_eof: bool) -> int:
+async def _serve(settings: Settings, ready_line: TextIO, sources: Sources, *, stop_on_eof: bool) -> int:
     from gradwire.server.app import App
+    from gradwire.server.configured import BadSamplerSettings
     from gradwire.server.engines.factory import RealEngines
     from gradwire.server.models.recipes import RecipeError
     from gradwire.server.models.resolve import ModelNotFoundError
@@ -154,6 +156,11 @@ async def _serve(settings: Settings, ready_line: TextIO, *, stop_on_eof: bool) -
                 loop.add_signal_handler(number, app.hurry)
     except asyncio.CancelledError:
         pass
+    except BadSamplerSettings as error:
+        for violation in error.violations:
+            place = sources.of(violation.field.split("."))
+            print(f"gradwire serve: {place}{violation.field}: {violation.description}", file=sys.stderr)
+        code = 2
     except (GradwireError, ModelNotFoundError, RecipeError, OSError, ValueError) as error:
         print(f"gradwire serve: {error}", file=sys.stderr)
         code = 1
