@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from gradwire.server.domain.bases import Base
 from gradwire.server.domain.jobs import Adapter
 from gradwire.server.domain.registry import AnyJob, SamplingJob, TrainingJob
-from gradwire.server.engines.sampling import SamplerConfig
+from gradwire.server.engines.sampling import MAX_LORA_RANK, SamplerConfig
 from gradwire.server.engines.training import LoraConfig
 from gradwire.server.errors import FailedPrecondition, InvalidArgument, NotFound
 
@@ -108,10 +108,14 @@ def check_adapter_sync(
             subject=target.name,
         )
     if lora.rank > config.max_lora_rank:
+        if lora.rank > MAX_LORA_RANK:
+            advice = f"sync with merge; no sampler takes an adapter of more than {MAX_LORA_RANK}"
+        else:
+            advice = f"sync with merge, or make the sampling job with max_lora_rank {lora.rank}"
         raise FailedPrecondition(
             "ADAPTER_RANK_TOO_HIGH",
             f"{source.name} trains rank {lora.rank}, {target.name} takes at most max_lora_rank {config.max_lora_rank}: "
-            "sync with merge, or make the sampling job with a higher one",
+            f"{advice}",
             subject=target.name,
         )
     held = target.adapters.get((tenant, name))

@@ -179,6 +179,9 @@ class SampledTokens:
     sampled: int = 0
 
 
+MAX_LORA_RANK = 512  # vLLM's largest slot
+
+
 @dataclass(frozen=True, slots=True)
 class SamplerConfig:
     """Everything that makes a sampling job. 0 or None: the engine decides."""
