@@ -17,7 +17,7 @@ def model_mark(folder: Path) -> str:
     However many files the tensors lie in, the mark is the same.
     """
     found: dict[str, bytes] = {}
-    for file in folder.glob("*.safetensors"):
+    for file in sorted(folder.glob("*.safetensors")):
         with file.open("rb") as stream:
             size = int.from_bytes(stream.read(8), "little")
             header = json.loads(stream.read(size))
