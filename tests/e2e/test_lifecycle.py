@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.client import Client, FailedPreconditionError, GradwireError, Health, JobState, UnavailableError
+from gradwire.client import Client, FailedPreconditionError, GradwireError, Health, JobState
 from tests.serving import ServerProcess, descendants
 
 
@@ -77,8 +77,10 @@ def test_kills_are_noticed_and_the_front_lives_on(tmp_path: Path) -> None:
             for _ in deltas:
                 pass
         wait_until(lambda: client.jobs.get().state is JobState.FAILED, 15)
-        with pytest.raises((FailedPreconditionError, UnavailableError)):
+        assert client.jobs.get().error == "the sampling engine was killed by signal 9"
+        with pytest.raises(FailedPreconditionError, match=r"by signal 9\. Restart the server"):
             client.sampling.generate("x", max_tokens=1)
+        assert not [line for line in server.log if "Traceback" in line]
         with pytest.raises(urllib.error.HTTPError, match="503"):
             urllib.request.urlopen(f"http://{server.doors['http']}/health")
         assert client.health() is Health.SERVING

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from gradwire.server import draining
 from gradwire.server.domain.registry import JobRegistry
-from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, Unavailable
+from gradwire.server.errors import GradwireError, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from gradwire.server.observability.metrics import CallMetrics
 from gradwire.server.rpc.interceptors.admission import Admission
 from gradwire.server.rpc.interceptors.step import Call, Chain
@@ -18,6 +18,7 @@ from gradwire.server.rpc.interceptors.telemetry import Telemetry
 from tests.domain.support import ALICE, SAMPLER, create
 from tests.fake_engines import FakeEngines, FakeSampler
 
+OPENAI = "/gradwire.openai.v1/Completions"
 FWD_BWD = "/gradwire.v1.TrainingService/FwdBwd"
 
 
@@ -37,7 +38,11 @@ FWD_BWD = "/gradwire.v1.TrainingService/FwdBwd"
             InvalidArgument.at("prompts[3].token_ids.s3cret", "bad"),
             "INVALID_ARGUMENT 0.000s INVALID_FIELD prompts[3].token_ids",
         ),
-        ("/gradwire.openai.v1/Completions", InvalidArgument.at("s3cret", "x"), "INVALID_ARGUMENT 0.000s INVALID_FIELD"),
+        (OPENAI, InvalidArgument.at("s3cret", "x"), "INVALID_ARGUMENT 0.000s INVALID_FIELD"),
+        (OPENAI, InvalidArgument.at("max_tokens", "s3cret"), "INVALID_ARGUMENT 0.000s INVALID_FIELD max_tokens"),
+        (OPENAI, InvalidArgument.at("messages[3].s3cret", "x"), "INVALID_ARGUMENT 0.000s INVALID_FIELD messages[3]"),
+        (OPENAI, InvalidArgument.at("messages.3.s3cret", "x"), "INVALID_ARGUMENT 0.000s INVALID_FIELD messages.3"),
+        (OPENAI, InvalidArgument.at("logit_bias.9s3cret", "x"), "INVALID_ARGUMENT 0.000s INVALID_FIELD logit_bias"),
     ],
 )
 async def test_a_failed_call_is_logged_with_its_reason(
@@ -48,8 +53,17 @@ async def test_a_failed_call_is_logged_with_its_reason(
         async with Chain([Telemetry(CallMetrics(CollectorRegistry()))]).around(Call(method)):
             raise error
     (line,) = caplog.messages
-    assert re.sub(r"\d\.\d{3}s", "0.000s", line).startswith(f"{method} {said}")
+    assert re.sub(r"\d\.\d{3}s", "0.000s", line) == f"{method} {said}"
     assert "s3cret" not in line
+
+
+async def test_want_of_room_is_the_operators_to_read(caplog: pytest.LogCaptureFixture) -> None:
+    why = "cannot write the checkpoint /data/checkpoints/a: [Errno 28] No space left on device"
+    with pytest.raises(ResourceExhausted):
+        async with Chain([Telemetry(CallMetrics(CollectorRegistry()))]).around(Call(FWD_BWD)):
+            raise ResourceExhausted("CHECKPOINT_NOT_WRITTEN", why)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and record.getMessage().endswith(f"CHECKPOINT_NOT_WRITTEN: {why}")
 
 
 async def test_a_call_whose_client_left_is_cancelled_whatever_else_that_ended(caplog: pytest.LogCaptureFixture) -> None:

@@ -103,6 +103,7 @@ async def test_a_dead_engine_fails_its_job(open_door: tuple[Served, aiohttp.Clie
     assert status == 503
     status, error, _ = await error_of(session)
     assert (status, error["code"]) == (400, "job_failed")
+    assert error["message"].endswith("failed: killed. Restart the server, whose own job it is")
 
 
 async def test_request_ids_of_callers_are_kept_when_they_are_fit(

@@ -105,6 +105,22 @@ async def test_a_locked_sqlite_is_busy_and_usable_afterwards(tmp_path: Path) -> 
     await database.close()
 
 
+async def test_a_full_disk_is_told_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    database = Database(database_url("", tmp_path))
+    await database.open()
+
+    async def fill(connection: AsyncConnection) -> None:
+        await connection.execute(sa.text("PRAGMA max_page_count = 1"))  # as many as there are
+        await connection.execute(sa.text("CREATE TABLE big AS SELECT zeroblob(1000000)"))
+
+    with pytest.raises(Unavailable, match="disk of the database is full") as caught:
+        await database.write(fill)
+    assert caught.value.reason == "DATABASE_FULL" and caught.value.retry_after is None
+    assert "database or disk is full" in caplog.text
+    await database.read(lambda connection: connection.execute(sa.text("SELECT 1")))
+    await database.close()
+
+
 async def test_writers_behind_one_that_gave_up_do_not_each_wait_again(tmp_path: Path) -> None:
     database = Database(database_url("", tmp_path), busy_timeout_s=0.3)
     await database.open()

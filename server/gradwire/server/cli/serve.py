@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
 from gradwire.server.allocation import keep_freed_memory
 from gradwire.server.bad_settings import Sources
+from gradwire.server.cli.leaving import leave, leave_at_once
 from gradwire.server.config import Settings, load_settings
 from gradwire.server.errors import GradwireError
 from gradwire.server.observability.heap import frozen_heap
@@ -68,7 +70,10 @@ def _deployment(text: str) -> tuple[str, dict[str, object]]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The process's exit code: 0 after a clean end, 1 when the server could not start, 2 for bad settings."""
+    """The process's exit code: 0 after a clean end, 1 when the server could not start, 2 for bad settings.
+
+    One that was started does not return: it ends the process.
+    """
     try:
         settings = load_settings(
             args.config,
@@ -99,7 +104,14 @@ def run(args: argparse.Namespace) -> int:
     keep_freed_memory()
     import uvloop
 
-    return uvloop.run(_serve(settings, ready_line, Sources(args.config), stop_on_eof=args.stop_on_eof))
+    began = time.monotonic()
+
+    def progress(line: str) -> None:
+        print(f"[{time.monotonic() - began:6.1f}s] {line}", file=sys.stderr, flush=True)
+
+    sources = Sources(args.config)
+    code = uvloop.run(_serve(settings, ready_line, sources, progress, stop_on_eof=args.stop_on_eof))
+    return leave(code, lambda: progress("stopped"))
 
 
 def _claim_stdout() -> TextIO:
@@ -120,7 +132,9 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     threading.Thread(target=wait, name="stdin", daemon=True).start()
 
 
-async def _serve(settings: Settings, ready_line: TextIO, sources: Sources, *, stop_on_eof: bool) -> int:
+async def _serve(
+    settings: Settings, ready_line: TextIO, sources: Sources, progress: Callable[[str], None], *, stop_on_eof: bool
+) -> int:
     from gradwire.server.app import App
     from gradwire.server.configured import BadSamplerSettings
     from gradwire.server.engines.factory import RealEngines
@@ -133,18 +147,15 @@ async def _serve(settings: Settings, ready_line: TextIO, sources: Sources, *, st
         loop.add_signal_handler(number, stop.set)
     if stop_on_eof:
         _watch_stdin(loop, stop)
-    began = time.monotonic()
-
-    def progress(line: str) -> None:
-        print(f"[{time.monotonic() - began:6.1f}s] {line}", file=sys.stderr, flush=True)
-
     app = App(settings, RealEngines(), progress)
     code = 0
     starting = loop.create_task(app.start())
     stopping = loop.create_task(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
-        progress("stopping before the start is complete")
+        progress("stopping before the start is complete; a second signal ends it now")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _hurry, progress)
         starting.cancel()
     try:
         await starting
@@ -167,5 +178,9 @@ async def _serve(settings: Settings, ready_line: TextIO, sources: Sources, *, st
     finally:
         stopping.cancel()
         await app.stop()
-        progress("stopped")
     return code
+
+
+def _hurry(progress: Callable[[str], None]) -> None:
+    progress("ending now")
+    leave_at_once(1)

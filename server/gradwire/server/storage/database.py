@@ -10,6 +10,7 @@ connection is left in a state that nobody knows.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import sqlite3
 import stat
@@ -41,6 +42,7 @@ _WRITES = "gradwire_writes"  # option of a connection: its transaction takes SQL
 _RETRY = timedelta(seconds=1)
 _BUSY = "DATABASE_BUSY"
 _NO_NUL = 'encoding "UTF8": 0x00'  # PostgreSQL's text cannot hold it
+_DISK_FULL = "53100"  # PostgreSQL's disk_full
 _OUT_OF_REACH = "the database cannot be reached now"
 
 
@@ -260,8 +262,17 @@ def _unavailable(error: Exception) -> Unavailable:
     """What a caller may know. The log has the rest, and it has no values: they may be secret."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     log.error("the database failed: %s: %s", type(cause).__name__, cause)
+    if _is_full(cause):
+        # No time to try again: somebody has to make room.
+        return Unavailable("DATABASE_FULL", "the disk of the database is full; nothing was written", retry_after=None)
     busy = "locked" in str(cause) or isinstance(error, sa.exc.TimeoutError)
     return _busy() if busy else Unavailable("DATABASE_UNAVAILABLE", _OUT_OF_REACH, retry_after=_RETRY)
+
+
+def _is_full(cause: BaseException | None) -> bool:
+    """Whether the driver says so: SQLite by its text, PostgreSQL by its code, the system by its number."""
+    by_code = getattr(cause, "sqlstate", "") == _DISK_FULL or getattr(cause, "errno", None) == errno.ENOSPC
+    return by_code or "database or disk is full" in str(cause)
 
 
 def _busy() -> Unavailable:

@@ -23,9 +23,9 @@ OURS = frozenset(SamplingParams.__dataclass_fields__) | frozenset(RENAMED)
 RETRY_AFTER = timedelta(seconds=1)
 
 
-def engine_dead() -> Unavailable:
+def engine_dead(how: str = "has died") -> Unavailable:
     """The engine's processes are gone; the job, which fails soon, says what to do."""
-    return Unavailable("ENGINE_DEAD", "the sampling engine has died")
+    return Unavailable("ENGINE_DEAD", f"the sampling engine {how}")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from gradwire.server.engines.vllm import processes
 from gradwire.server.engines.vllm.errors import engine_dead, translated
 from gradwire.server.engines.vllm.limits import engine_config
 from gradwire.server.engines.vllm.liveness import Watchdog
+from gradwire.server.engines.vllm.quiet import tell_deaths_in_a_line
 from gradwire.server.engines.vllm.settings import engine_args, engine_environment, environment, on_cpu
 from gradwire.server.errors import GradwireError, InvalidArgument, Unavailable
 
@@ -72,6 +73,8 @@ class EngineLink:
                 raise GradwireError(
                     "ENGINE_START_FAILED", f"vLLM did not start; the server's log says why: {error}"
                 ) from error
+            finally:
+                tell_deaths_in_a_line()
 
     @property
     def running(self) -> bool:
@@ -90,7 +93,7 @@ class EngineLink:
         if self._stuck:
             raise Unavailable("ENGINE_NOT_ANSWERING", f"the sampling engine was stopped: {self._stuck}")
         if self.llm.errored:
-            raise engine_dead()
+            raise engine_dead(processes.exit_text(self.llm))
 
     async def check_answers(self) -> None:
         """`check`, and whether the engine still answers: one that is stuck is killed, which frees whoever waits."""

@@ -25,6 +25,15 @@ def engine_processes(llm: AsyncLLM) -> Processes:
     return found
 
 
+def exit_text(llm: AsyncLLM) -> str:
+    """How an engine core ended: "was killed by signal 9"."""
+    manager = llm.engine_core.resources.engine_manager
+    for process in getattr(manager, "processes", ()):
+        if code := process.exitcode:
+            return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+    return "has died"
+
+
 def kill_leftovers(processes: Processes, *, grace_s: float) -> None:
     """Wait for their end, then make it. Blocks."""
     _, alive = psutil.wait_procs(list(processes), timeout=grace_s)

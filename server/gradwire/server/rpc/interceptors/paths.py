@@ -7,14 +7,20 @@ import re
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor
 
+from gradwire.server.rpc.interceptors.openai_fields import OPENAI, OPENAI_FIELDS
+
+_FIRST = re.compile(r"([a-z_]+)(?:\[\d{1,9}\]|\.\d{1,9}(?![^.]))?")
 _INDEX = re.compile(r"(\[\d{1,9}\])?$")
 
 
 def known_part(method: str, path: str) -> str:
     """The beginning of `path` (`prompts[3].token_ids`) for as long as it names fields of the method's request.
 
-    Empty for a method of another API.
+    Of OpenAI's API the first part alone; empty for a method of another one.
     """
+    if method.startswith(OPENAI):
+        found = _FIRST.match(path)
+        return found[0] if found and found[1] in OPENAI_FIELDS else ""
     message = _request(method)
     known: list[str] = []
     for part in path.split("."):

@@ -13,6 +13,19 @@ from gradwire.server.rpc.interceptors.step import Call, Step
 
 log = logging.getLogger(__name__)
 
+# The server's own want of room, for its operator to mend; their texts hold paths and the system's words. Whatever else
+# is the server's fault has a line where it happens: the database, INTERNAL, an engine that died.
+_OPERATORS = frozenset(
+    {
+        "CHECKPOINT_NOT_DELETED",
+        "CHECKPOINT_NOT_WRITTEN",
+        "NO_MEMORY_TO_WAKE",
+        "SHARED_MEMORY_FULL",
+        "SLEEP_FAILED",
+        "SPILL_FAILED",
+    }
+)
+
 
 class Telemetry(Step):
     """Outermost: it sees every error, before it becomes a status."""
@@ -27,6 +40,9 @@ class Telemetry(Step):
     def leave(self, call: Call, error: BaseException | None) -> None:
         seconds, code = time.monotonic() - call.began, _code(error)
         self._metrics.end(call.method, code, seconds)
+        if isinstance(error, GradwireError) and error.reason in _OPERATORS:
+            log.warning("%s %s %.3fs %s: %s", call.method, code, seconds, error.reason, " ".join(error.message.split()))
+            return
         level = logging.DEBUG if code in ("OK", "CANCELLED") else logging.INFO
         if log.isEnabledFor(level):
             log.log(level, "%s %s %.3fs%s", call.method, code, seconds, _why(call.method, error))
