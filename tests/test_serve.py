@@ -74,4 +74,5 @@ def test_a_model_that_is_not_there_is_one_line_and_exit_code_1(tmp_path: Path) -
 def test_bad_settings_are_one_line_and_exit_code_2() -> None:
     ended = serve(GRADWIRE_LIMITS__MAX_JOB="1")
     assert ended.returncode == 2
-    assert ended.stderr == "gradwire serve: limits.max_job: is no setting; did you mean max_jobs?\n"
+    place = "environment variable GRADWIRE_LIMITS__MAX_JOB"
+    assert ended.stderr == f"gradwire serve: {place}: limits.max_job: is no setting; did you mean max_jobs?\n"
