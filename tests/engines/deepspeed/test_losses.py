@@ -107,6 +107,19 @@ async def test_the_jobs_own_version_is_the_current_one(trainer: DeepSpeedTrainer
         await trainer.fwd_bwd(batch, LossSpec("grpo", {"prox_logp_method": "loglinear"}))
 
 
+async def test_old_log_probs_are_of_the_losss_temperature(trainer: DeepSpeedTrainer) -> None:
+    batch = random_batch(1, 4)
+    half = LossSpec("grpo", {"temperature": 0.5})
+    ratios = []
+    for temperature in (0.5, 1.0):
+        old = (await trainer.fwd_no_grad(batch, temperature=temperature)).log_probs
+        given = replace(batch, columns={**batch.columns, "old_log_probs": old})
+        ratios.append((await trainer.fwd_bwd(given, half)).metrics["ratio_mean"])
+    assert ratios[0] == pytest.approx(1, abs=1e-5)
+    assert abs(ratios[1] - 1) > 0.1
+    await trainer.step()
+
+
 async def test_dp_size_must_be_the_jobs(trainer: DeepSpeedTrainer) -> None:
     batch = random_batch(1, 3)
     plain = await trainer.fwd_bwd(batch, LossSpec("grpo"))

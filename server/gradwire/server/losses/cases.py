@@ -129,11 +129,13 @@ def evaluate(case: LossCase) -> tuple[float, Doubles]:
     """The loss and its gradient by the logits [B, S, V]. Raises InvalidArgument where a job would."""
     import torch
 
-    from gradwire.server.losses.compute import gradient_of
+    from gradwire.server.losses.compute import gradient_of, refuse_nan
 
     logits = torch.from_numpy(case.logits.copy()).requires_grad_()
     (output,) = loss_of_parts(case, logits, [range(len(case.input_ids))])
-    gradient = gradient_of(resolve_loss(case.loss), output, logits)
+    loss = resolve_loss(case.loss)
+    gradient = gradient_of(loss, output, logits)
+    refuse_nan(loss, output)
     return float(output.loss.detach()), gradient.numpy()
 
 

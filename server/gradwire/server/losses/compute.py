@@ -66,6 +66,17 @@ def gradient_of(loss: Loss, output: LossOutput, by: Tensor) -> Tensor:
     return gradient
 
 
+def refuse_nan(loss: Loss, output: LossOutput) -> None:
+    """Raises InvalidArgument (LOSS_FAILED) for a metric that is NaN.
+
+    Asked last: where the loss itself is not finite, that is the news, and which row it is from.
+    """
+    for name, metric in output.metrics.items():
+        for part in ("value", "weight"):
+            if math.isnan(getattr(metric, part)):
+                raise _failed(loss, f"returned the metric {name!r} with a {part} that is NaN")
+
+
 def _problem(output: Any) -> str:
     """What is wrong with what a loss returned; empty where nothing is."""
     if not isinstance(output, LossOutput):
@@ -100,8 +111,6 @@ def _metric_problem(name: Any, metric: Any) -> str:
         number = getattr(metric, part)
         if not isinstance(number, Real):
             return f"returned the metric {name!r} with {_shown(number)} as its {part}; it is a float: float(x.detach())"
-        if math.isnan(number):
-            return f"returned the metric {name!r} with a {part} that is NaN"
     return ""
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from gradwire.server.engines.deepspeed.packing import MicroBatch
 from gradwire.server.errors import InvalidArgument
 from gradwire.server.losses import LossConfig, LossNormalizer
-from gradwire.server.losses.compute import compute_loss, gradient_of
+from gradwire.server.losses.compute import compute_loss, gradient_of, refuse_nan
 from gradwire.server.losses.family import GrpoConfig
 from gradwire.server.losses.inputs import LossInputs, LossOutput
 from gradwire.server.losses.metrics import Metric
@@ -98,6 +98,7 @@ def loss_gradient(
         raise _not_finite(call, f"row {row}", value)
     if not math.isfinite(value):
         raise _not_finite(call, culprit(inputs, call), value)
+    refuse_nan(call.loss, output)
     return gradient, output.metrics
 
 
