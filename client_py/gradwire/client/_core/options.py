@@ -7,6 +7,7 @@ Does not know: calls.
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +18,7 @@ from gradwire.client._core.address import Address
 from gradwire.client.config import KeepAliveConfig, TLSConfig
 
 Option = tuple[str, str | int]
+_KEY = re.compile("[a-z0-9_.-]+")
 
 
 _TRUTHS = dict.fromkeys(("1", "true", "yes", "on", ""), True) | dict.fromkeys(("0", "false", "no", "off"), False)
@@ -99,6 +101,18 @@ def bearer(token: str | None, address: Address, secure: bool) -> tuple[tuple[str
             "or reach the server over a loopback address, such as an SSH tunnel's"
         )
     return (("authorization", f"Bearer {token}"),)
+
+
+def check_metadata(key: str, value: str | bytes) -> None:
+    """ValueError that names the key, and never shows the value, if gRPC and HTTP cannot carry the two."""
+    if not _KEY.fullmatch(key) or key.startswith("grpc-"):
+        raise ValueError(f"metadata holds {key!r}; a key is of letters, digits, '-', '_' and '.', and not grpc-...")
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    if not key.endswith("-bin") and not (text.isascii() and text.isprintable()):
+        raise ValueError(
+            f"metadata[{key!r}] holds a character that is not printable ASCII, such as a tab or a line's end; send "
+            "other text percent-encoded, or as bytes under a key that ends in -bin"
+        )
 
 
 def wants_shared_memory(chosen: bool | None) -> bool:

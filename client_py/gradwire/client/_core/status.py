@@ -106,6 +106,16 @@ def _unreachable(address: str, message: str) -> str:
             f"the certificate of {address} is not trusted{cause}. Name the file that it can be checked with: "
             "tls=TLSConfig(root_certificates=...), on the command line --ca"
         )
+    if "security handshaker" in message:  # made here, of what TLSConfig names
+        return (
+            f"no connection to {address} can begin{cause}: a file of tls=TLSConfig(...) is no PEM, or client_key is "
+            "not the key of client_certificate"
+        )
+    if "Secure read failed" in message or (address.startswith("https://") and _CLOSED.search(message)):
+        return (
+            f"{address} closed the TLS connection{cause}. If it always does, it may want a client certificate that its "
+            "client_ca has signed: tls=TLSConfig(client_certificate=..., client_key=...)"
+        )
     if _CLOSED.search(message):
         http = address.startswith("http://")
         hint = f". If the server has TLS, its address begins with {'https' if http else 'grpcs'}://"

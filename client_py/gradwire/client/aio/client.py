@@ -19,7 +19,7 @@ from gradwire.client._core.connection import Connection, check_timeout
 from gradwire.client._core.countdown import Countdown
 from gradwire.client._core.health import CHECK, Health, decode_check, encode_check
 from gradwire.client._core.opening import Endpoint, check_transport, transport_security
-from gradwire.client._core.options import bearer, wants_shared_memory
+from gradwire.client._core.options import bearer, check_metadata, wants_shared_memory
 from gradwire.client._core.status import error_from_rpc
 from gradwire.client.aio.admin import AsyncAdmin
 from gradwire.client.aio.deployments import AsyncDeployments
@@ -68,6 +68,7 @@ def endpoint(
     for key, value in (metadata or {}).items():
         check(key, "a key of metadata", str, "text")
         check(value, f"metadata[{key!r}]", (str, bytes), "text", secret=True)
+        check_metadata(key.lower(), value)
     extra = tuple((key.lower(), value) for key, value in (metadata or {}).items())
     if any(key == "authorization" for key, _ in extra):
         raise ValueError("metadata holds 'authorization'; pass the secret as token=, which keeps it out of logs")
