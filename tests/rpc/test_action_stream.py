@@ -273,8 +273,11 @@ async def test_who_may_not_call_is_told_so(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("bad", [None, asked(1.0, 2.0, 3.0)])
-async def test_who_writes_ahead_is_told_why_it_ended(tmp_path: Path, bad: pb.GetActionStreamRequest | None) -> None:
+async def test_who_writes_ahead_is_told_why_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: pb.GetActionStreamRequest | None
+) -> None:
     """Refused at once, or for the first request, while the client still writes."""
+    monkeypatch.setattr(around, "_PAUSE_SECONDS", 0.2)  # a busy machine pauses, too
     async with serving(tmp_path, tokens=[token("admin"), token("alice")]) as guarded:
         await deploy(guarded)
         for _ in range(5):
