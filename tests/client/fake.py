@@ -34,7 +34,8 @@ class Fake:
         self.requests: defaultdict[str, list[Any]] = defaultdict(list)
         self.metadata: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self.failures: defaultdict[str, list[status_pb2.Status]] = defaultdict(list)
-        self.cancelled: defaultdict[str, int] = defaultdict(int)
+        self.lingering: defaultdict[str, int] = defaultdict(int)  # calls that came so far as to stall
+        self.cancelled: defaultdict[str, int] = defaultdict(int)  # of those
         self.applied: dict[str, Message] = {}
         self.uploads: list[bytes] = []
         self.max_message_bytes = 32 * 1024 * 1024
@@ -92,6 +93,7 @@ class Fake:
 
     async def linger(self, name: str) -> None:
         """Never answers; counts the cancellation."""
+        self.lingering[name] += 1
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:

@@ -133,7 +133,7 @@ async def test_deadline_of_a_stream() -> None:
     fake.stall = True
     async with AsyncClient(fake.address) as client:
         with pytest.raises(DeadlineExceededError):
-            await client.sampling.generate_stream("hi", timeout=0.2).result()
+            await client.sampling.generate_stream("hi", timeout=1.0).result()
     await fake.stop()
     assert fake.cancelled["GenerateStream"] == 1
 

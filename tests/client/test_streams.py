@@ -102,6 +102,7 @@ async def test_break_cancels(fake: Fake, client: AsyncClient) -> None:
     fake.deltas, fake.stall = two_deltas(), True
     stream = client.sampling.generate_stream("hi")
     async for _ in stream:
+        await until(lambda: fake.lingering["GenerateStream"])
         break
     await until(lambda: fake.cancelled["GenerateStream"] == 1)
     with pytest.raises(CallCancelledError, match="cancelled here"):
@@ -110,9 +111,14 @@ async def test_break_cancels(fake: Fake, client: AsyncClient) -> None:
 
 async def test_leaving_the_block_cancels(fake: Fake, client: AsyncClient) -> None:
     fake.stall = True
-    with pytest.raises(KeyError):
+
+    async def leave() -> None:
         async with client.sampling.generate_stream("hi"):
+            await until(lambda: fake.lingering["GenerateStream"])
             raise KeyError
+
+    with pytest.raises(KeyError):
+        await leave()
     await until(lambda: fake.cancelled["GenerateStream"] == 1)
 
 
@@ -120,6 +126,7 @@ async def test_dropping_it_cancels(fake: Fake, client: AsyncClient) -> None:
     fake.deltas, fake.stall = two_deltas(), True
     stream = client.sampling.generate_stream("hi")
     await stream.__anext__()
+    await until(lambda: fake.lingering["GenerateStream"])
     del stream
     gc.collect()
     await until(lambda: fake.cancelled["GenerateStream"] == 1)
@@ -129,7 +136,7 @@ async def test_cancel_wakes_a_reader(fake: Fake, client: AsyncClient) -> None:
     fake.stall = True
     stream = client.sampling.generate_stream("hi")
     reading = asyncio.create_task(stream.result())
-    await until(lambda: fake.requests["GenerateStream"])
+    await until(lambda: fake.lingering["GenerateStream"])
     await asyncio.sleep(0.05)
     stream.cancel()
     with pytest.raises(CallCancelledError):
@@ -141,7 +148,7 @@ async def test_cancel_wakes_a_reader(fake: Fake, client: AsyncClient) -> None:
 async def test_cancelling_the_reading_task_is_asyncios_own_error(fake: Fake, client: AsyncClient) -> None:
     fake.stall = True
     reading = asyncio.create_task(client.sampling.generate_stream("hi").result())
-    await until(lambda: fake.requests["GenerateStream"])
+    await until(lambda: fake.lingering["GenerateStream"])
     await asyncio.sleep(0.05)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -169,7 +176,7 @@ async def test_closing_the_client_ends_its_streams(fake: Fake) -> None:
     client = AsyncClient(fake.address)
     stream = client.sampling.generate_stream("hi")
     reading = asyncio.create_task(stream.result())
-    await until(lambda: fake.requests["GenerateStream"])
+    await until(lambda: fake.lingering["GenerateStream"])
     await asyncio.sleep(0.05)
     await client.close()
     await client.close()

@@ -45,15 +45,17 @@ def test_break_exit_and_dropping_cancel(sync_fake: Fake, sync_client: Client) ->
     sync_fake.deltas, sync_fake.stall = two_deltas(), True
     stream = sync_client.sampling.generate_stream("hi")
     for _ in stream:
+        until_sync(lambda: sync_fake.lingering["GenerateStream"] == 1)
         break
     until_sync(lambda: sync_fake.cancelled["GenerateStream"] == 1)
     with pytest.raises(CallCancelledError):
         next(stream)
     with sync_client.sampling.generate_stream("hi"):
-        pass
+        until_sync(lambda: sync_fake.lingering["GenerateStream"] == 2)
     until_sync(lambda: sync_fake.cancelled["GenerateStream"] == 2)
     dropped = sync_client.sampling.generate_stream("hi")
     next(dropped)
+    until_sync(lambda: sync_fake.lingering["GenerateStream"] == 3)
     del dropped
     gc.collect()
     until_sync(lambda: sync_fake.cancelled["GenerateStream"] == 3)
