@@ -90,6 +90,8 @@ class CheckpointStore:
             yield
         finally:
             self._held[tenant, name] -= 1
+            if not self._held[tenant, name]:
+                del self._held[tenant, name]
 
     async def delete(self, tenant: str, name: str, jobs: Iterable[Job[Any]]) -> int | None:
         """Delete a checkpoint, damaged or not; bytes freed, None where there was none.
